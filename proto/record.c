@@ -10,7 +10,7 @@
 #include "proto/run/run.h"
 
 enum {
-    HEAD_BYTES = 108,
+    HEAD_BYTES = 140,
     CONTRIBUTOR_BYTES = 56 + TW_SIGNATURE_BYTES,
     PART_BYTES = 48,
     ROSTER_HEAD_BYTES = 8,
@@ -28,7 +28,7 @@ _Static_assert(TW_RECORD_BYTES_MAX == HEAD_BYTES + TW_MEMBERS_MAX * CONTRIBUTOR_
                                           TW_MEMBERS_MAX * MEMBER_BYTES,
                "the largest record");
 
-static const uint8_t magic[4] = {'T', 'W', 'C', '2'};
+static const uint8_t magic[4] = {'T', 'W', 'C', '3'};
 
 /* ---- rules --------------------------------------------------------------------------------- */
 
@@ -129,6 +129,7 @@ size_t tw_record_encode(const struct tw_record *record, uint8_t bytes[TW_RECORD_
     memcpy(to, magic, sizeof(magic));
     to = put_id(to + sizeof(magic), &record->lineage);
     to = put_id(to, &record->parent);
+    to = put_id(to, &record->base);
     to = put_u64(to, record->round);
     to = put_u64(to, record->clock_tokens);
     to = put_u32(to, record->fragment);
@@ -222,10 +223,11 @@ enum tw_status tw_record_decode(const uint8_t *bytes, size_t size, struct tw_rec
     if (size < HEAD_BYTES || size > TW_RECORD_BYTES_MAX)
         return tw_fail(err, TW_PROTO, "record: %zu bytes", size);
     if (memcmp(bytes, magic, sizeof(magic)) != 0)
-        return tw_fail(err, TW_PROTO, "record: does not start with TWC2");
+        return tw_fail(err, TW_PROTO, "record: does not start with TWC3");
     const uint8_t *from = bytes + sizeof(magic);
     record->lineage = take_id(&from);
     record->parent = take_id(&from);
+    record->base = take_id(&from);
     record->round = take_u64(&from);
     record->clock_tokens = take_u64(&from);
     record->fragment = take_u32(&from);

@@ -56,6 +56,9 @@ struct tw_part {
 struct tw_record {
     struct tw_id lineage;
     struct tw_id parent; /* digest of the record of the previous round; zero for round 0 */
+    /* Digest of (phi, u) of the fragment before this round, which the voters held; zero: not told.
+     */
+    struct tw_id base;
     uint64_t round;
     uint64_t clock_tokens; /* run clock after this round */
     uint32_t fragment;
@@ -71,7 +74,7 @@ struct tw_record {
 
 enum {
     TW_CONTRIBUTOR_TEXT_BYTES = 20 + 3 * 32 + 3 * 8 + 4,
-    TW_RECORD_BYTES_MAX = 108 + TW_MEMBERS_MAX * 120 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
+    TW_RECORD_BYTES_MAX = 140 + TW_MEMBERS_MAX * 120 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
 };
 
 /* Checks the rules that do not depend on the roster. The TW_PROTO error names the broken rule.

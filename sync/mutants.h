@@ -28,6 +28,7 @@
     X(CLAIM_BELIEVED, "claim-believed", "a lineage is followed on the word of one node")           \
     X(BORROWED_CLOCK, "borrowed-clock", "a child counts rounds that its weights do not have")      \
     X(DONOR_BELIEVED, "donor-believed", "a state is loaded on the word of one node")               \
+    X(ANY_END, "any-end", "a donor of the final model is believed without the closing record")     \
     X(HALF_A_STATE, "half-a-state", "a node that gives up a transfer keeps half of it")            \
     X(EARLY_FINISH, "early-finish", "the run ends at half of its budget")                          \
     X(INSANE_TAKEN, "insane-taken", "results that the worker finds out of line are voted for")     \
@@ -54,6 +55,7 @@
     X(SECOND_VOTE, "second-vote", "a member votes for two records of one ballot")                  \
     X(ANY_COMPANY, "any-company", "any next roster is voted for")                                  \
     X(STRANGERS_KNOWN, "strangers-known", "a node is known if one member says so")                 \
+    X(ANY_BASE, "any-base", "a record with any base is voted for")                                 \
     X(ONE_LOG, "one-log", "a member believes one other that it is too far behind")                 \
     X(ALL_VOTE, "all-vote", "votes of members without a vote count in proofs")                     \
     X(VOTE_GIVEN, "vote-given", "any proposer gives any member a vote")                            \

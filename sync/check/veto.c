@@ -30,6 +30,8 @@
  *            a new member is neither linked to this node nor known to more members than may lie; a
  *            node that sees few members does not judge that. Otherwise a lying proposer would
  *            replace honest members by node ids of its own.
+ *   base     The record names another state of the fragment than this node's, or one that this
+ *            node does not hold (round/proposal.c).
  *   votes    The next roster gives a member a vote, or takes one away, against its certificate
  *            (core/voters.c).
  *   skewed   The weights of the next roster differ too much from the weights by upload that
@@ -236,6 +238,7 @@ static bool is_within(struct tw_node *node, uint64_t most_us) {
 bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot) {
     const uint64_t patience_us = node->pace.patience_us;
     if (TW_IS_MUTANT(node, TW_MUTANT_ANY_COMPANY)) return false;
+    if (tw_proposal_base(node, record, ballot) == TW_BASE_WRONG) return true;
     if (has_strangers(node, &record->next)) return true;
     if (tw_voters_are_false(node, record)) return true;
     if (tw_membership_has_judges(node) && lacks_members(node, &record->next) &&

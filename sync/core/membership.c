@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/hash.h"
 #include "sync/core/actions.h"
 #include "sync/core/state.h"
 #include "sync/core/voters.h"
@@ -87,6 +88,25 @@ bool tw_progress_is_final(const struct tw_node *node) {
     const uint64_t half = TW_IS_MUTANT(node, TW_MUTANT_EARLY_FINISH) ? 1 : 0;
     return node->at.has_tip != 0 &&
            tw_progress_clock_tokens(node) >= node->cfg.budget_tokens >> half;
+}
+
+uint32_t tw_progress_finals(const struct tw_node *node) {
+    return node->cfg.fragments_count + !node->cfg.is_pair;
+}
+
+bool tw_progress_is_closing(const struct tw_node *node, const struct tw_record *record) {
+    return !node->cfg.is_pair && record->finals > node->cfg.fragments_count;
+}
+
+bool tw_progress_closes(const struct tw_node *node) {
+    return !node->cfg.is_pair && tw_progress_is_final(node) &&
+           node->at.tip.finals >= node->cfg.fragments_count;
+}
+
+struct tw_id tw_progress_root(uint32_t count, const struct tw_id *digests) {
+    static const char domain[] = "thinwire-state-v1"; /* the final NUL is hashed, too */
+    TW_ASSERT(count <= TW_FRAGMENTS_MAX);
+    return tw_sha256_pair(domain, sizeof(domain), digests, count * sizeof(*digests));
 }
 
 bool tw_progress_is_apart(const struct tw_node *node) {
@@ -649,6 +669,16 @@ bool tw_membership_is_asked(const struct tw_node *node) {
     return false;
 }
 
+/* True if the run is over, and this node holds the model that the closing record proves. */
+static bool is_done(const struct tw_node *node) {
+    if (node->at.has_tip == 0 || node->at.tip.finals < tw_progress_finals(node)) return false;
+    if (!tw_progress_is_current(node)) return false;
+    const struct tw_id root =
+        tw_progress_root(node->cfg.fragments_count, node->at.fragment_digests);
+    return !tw_progress_is_closing(node, &node->at.tip) || tw_id_is_zero(&node->at.tip.base) ||
+           !node->worker.is_up || tw_id_equal(&root, &node->at.tip.base);
+}
+
 /* True if this node holds every fragment of its lineage's state, and theta has moved there. */
 static bool holds_state(const struct tw_node *node) {
     bool is_whole = !node->lineage.needs_tip && node->at.is_moving == 0;
@@ -659,12 +689,9 @@ static bool holds_state(const struct tw_node *node) {
 
 void tw_membership_derive_state(struct tw_node *node) {
     enum tw_node_state state = TW_STATE_RECEIVER;
-    const bool is_done = node->at.has_tip != 0 &&
-                         node->at.tip.finals >= node->cfg.fragments_count &&
-                         tw_progress_is_current(node);
     const bool is_member =
         node->round.self_idx >= 0 && node->at.rounds >= node->acceptor.vote_floor;
-    if (is_done) {
+    if (is_done(node)) {
         state = TW_STATE_FINISHED;
     } else if (is_member && node->roster.count == 1) {
         state = TW_STATE_SOLO;

@@ -236,6 +236,18 @@ struct state_fetch {
     bool is_unproven; /* the state was loaded, and no round has yet shown it to be the members' */
 };
 
+/* The digests of all fragments at the end of the run, as a donor told them (state_proof.c). */
+struct state_list {
+    struct tw_id tip;  /* digest of the closing record that proves the list; zero: none does */
+    struct tw_id from; /* the donor; zero: none is asked */
+    uint64_t rounds;   /* at.rounds when it was asked first */
+    uint64_t asked_us; /* when it was asked last; 0: not yet */
+    uint64_t fed_us;   /* when it last told one */
+    uint32_t told_count;
+    struct tw_fragment_set told;
+    struct tw_id digests[TW_FRAGMENTS_MAX];
+};
+
 /* Digest of a state of a fragment that this node held. */
 struct state_memory {
     uint64_t lineage_key, rounds; /* lineage_key: first bytes of the lineage */
@@ -761,6 +773,7 @@ struct tw_node {
     struct state_export exports[TW_FRAGMENTS_MAX];
     struct state_memory memory[TW_FRAGMENTS_MAX]; /* the newest state of each fragment */
     struct old_states old_states;
+    struct state_list list;
     /* Since when this node fetches states with too few voters linked to bear them out; 0: it does
      * not. */
     uint64_t few_witnesses_us;

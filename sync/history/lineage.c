@@ -736,6 +736,8 @@ void tw_lineage_solo_done(struct tw_node *node) {
     tw_account_row(node, record.fragment, &record.contributors[0]);
     record.clock_tokens = tip != NULL ? tip->clock_tokens : 0;
     record.clock_tokens += record.contributors[0].tokens * tw_progress_share(node);
+    if (tw_progress_is_closing(node, &record))
+        record.base = tw_progress_root(node->cfg.fragments_count, node->at.fragment_digests);
     node->round.own = OWN_SENT;
     struct tw_proof proof;
     tw_vote_proof_alone(node, &record, &proof);

@@ -20,6 +20,7 @@
 #include "sync/round/result.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
+#include "sync/transfer/state_proof.h"
 #include "sync/transfer/state_transfer.h"
 #include "sync/vote/acceptor.h"
 #include "sync/vote/evidence.h"
@@ -742,6 +743,7 @@ static void fetch_results(struct tw_node *node) {
 void tw_log_advance(struct tw_node *node) {
     send_finish(node);
     catch_up(node);
+    tw_state_check_end(node);
     if (node->lineage.needs_tip || !node->worker.is_up || node->lineage.is_settling) return;
     fetch_results(node);
     /* One round of each fragment is requested at a time, without waiting for a step boundary. A
@@ -765,6 +767,7 @@ void tw_log_advance(struct tw_node *node) {
                    (record->parts_count > 0 && !divide_parts(node, record, &division));
     }
     if (!is_lost && has_results(node, record, &division, &is_lost)) {
+        if (!tw_state_agrees(node, record)) return;
         request_apply(node, record);
         return;
     }

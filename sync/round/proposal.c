@@ -50,6 +50,73 @@ bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *reco
            is_finals && (has_parts || has_none || is_solo);
 }
 
+/* ---- the base -------------------------------------------------------------------------------- */
+
+/* The digest of the state that the round changes. A voter answers only for its own state, so a
+ * record with a base is decided by voters that hold it, an honest one among them. A proposer tells
+ * none if it does not know enough such voters by their CONTRIB, and in late ballots, so that voters
+ * without the state stop no round. The closing round waits for the proposer's merges instead. */
+
+enum { BASE_ATTEMPTS = 2 }; /* ballots of one proposer with a base */
+
+static bool is_early_ballot(uint64_t ballot) {
+    return ballot / TW_MEMBERS_MAX < BASE_ATTEMPTS;
+}
+
+/* Writes the base of the record by this node's own state. False if this node does not hold it. */
+static bool write_base(const struct tw_node *node, const struct tw_record *record,
+                       struct tw_id *base) {
+    const uint32_t fragment = record->fragment;
+    if (tw_progress_is_closing(node, record)) {
+        if (!tw_progress_is_current(node)) return false;
+        *base = tw_progress_root(node->cfg.fragments_count, node->at.fragment_digests);
+        return true;
+    }
+    if (node->at.fragment_rounds[fragment] == NOT_HELD || node->at.is_moving != 0) return false;
+    if (tw_progress_due(node, fragment) != UINT64_MAX) return false;
+    *base = node->at.fragment_digests[fragment];
+    return true;
+}
+
+enum tw_base tw_proposal_base(const struct tw_node *node, const struct tw_record *record,
+                              uint64_t ballot) {
+    struct tw_id base;
+    const bool is_closing = tw_progress_is_closing(node, record);
+    if (TW_IS_MUTANT(node, TW_MUTANT_ANY_BASE)) return TW_BASE_RIGHT;
+    if (tw_id_is_zero(&record->base)) {
+        const bool is_due = is_closing && is_early_ballot(ballot);
+        return is_due && write_base(node, record, &base) ? TW_BASE_WRONG : TW_BASE_RIGHT;
+    }
+    if (write_base(node, record, &base))
+        return tw_id_equal(&base, &record->base) ? TW_BASE_RIGHT : TW_BASE_WRONG;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        const bool is_needed = is_closing || p == record->fragment;
+        if (is_needed && node->at.fragment_rounds[p] == NOT_HELD) return TW_BASE_WRONG;
+    }
+    return TW_BASE_LATER;
+}
+
+/* True if enough voters to decide say by their CONTRIB that they hold this state. */
+static bool is_held_by_enough(const struct tw_node *node, const struct tw_id *base) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct contribution *entry = &node->round.contributions[i];
+        if ((node->voters >> i & 1) == 0) continue;
+        count += (int)i == node->round.self_idx ||
+                 (entry->has && tw_id_equal(&entry->announced.base, base));
+    }
+    return count >= tw_membership_votes_needed(node);
+}
+
+/* Writes the base of this node's proposal. */
+static void propose_base(const struct tw_node *node, struct tw_record *record) {
+    struct tw_id base;
+    record->base = (struct tw_id){{0}};
+    if (node->cfg.is_pair || !is_early_ballot(node->round.ballot)) return;
+    if (!write_base(node, record, &base)) return;
+    if (tw_progress_is_closing(node, record) || is_held_by_enough(node, &base)) record->base = base;
+}
+
 /* ---- part weights ---------------------------------------------------------------------------- */
 
 /* The weights of owners in the next round: part sizes by upload rate.
@@ -394,6 +461,7 @@ void tw_proposal_write(struct tw_node *node) {
     record->fragment = tw_progress_fragment(node, node->at.rounds);
     record->roster_number = node->roster.number;
     record->finals = tw_progress_is_final(node) ? tip->finals + 1 : 0;
+    propose_base(node, record);
     record->contributors_count = 0;
     record->parts_count = node->roster.count == 1 ? 0 : round->owners_count;
     for (uint32_t k = 0; k < record->parts_count; k++) {

@@ -26,4 +26,13 @@ void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record
 /* True if the roster has this node under this nonce. */
 bool tw_proposal_has_member(const struct tw_roster *roster, const struct tw_member *member);
 
+/* The base of a proposed record, as an acceptor judges it. */
+enum tw_base {
+    TW_BASE_RIGHT, /* this node's own state, or not told */
+    TW_BASE_LATER, /* this node will hold the state after its next merges */
+    TW_BASE_WRONG, /* another state, or one that this node does not hold */
+};
+enum tw_base tw_proposal_base(const struct tw_node *node, const struct tw_record *record,
+                              uint64_t ballot);
+
 #endif

@@ -338,7 +338,7 @@ static void check_anchor(struct tw_node *node, const struct tw_id *base) {
     fetch->is_unproven = false;
     if (is_own) return;
     if (is_given)
-        tw_witness_accuse(node, fragment); /* this node had its anchor from a donor */
+        tw_state_accuse(node, &fetch->donor, fragment); /* it gave this node its anchor */
     else
         report_differs(node, &node->cfg.self);
     tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
@@ -460,6 +460,14 @@ static void decline(struct tw_node *node) {
     round->own = OWN_FAILED;
 }
 
+/* Begins the round that closes the run: it merges nothing, and every member says so. */
+static void close_run(struct tw_node *node) {
+    if (node->round.own != OWN_IDLE || node->round.self_idx < 0) return;
+    (void)begin_entry(node);
+    node->round.own = OWN_FAILED;
+    tw_round_touch(node, (uint32_t)node->round.self_idx);
+}
+
 static void start_encoding(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
@@ -468,6 +476,10 @@ static void start_encoding(struct tw_node *node) {
     if (tw_progress_is_apart(node)) return;
     /* A change to another lineage is under way, which may discard this work. */
     if (node->at.is_moving != 0) return;
+    if (tw_progress_closes(node)) {
+        close_run(node);
+        return;
+    }
     if (node->cfg.role != TW_NODE_ROLE_TRAIN) {
         decline(node);
         return;

@@ -46,6 +46,7 @@ static uint64_t mix_close(uint64_t h, const struct tw_record *record) {
     h = tw_trace_mix_id(h, &record->lineage);
     h = tw_trace_mix_id(h, &record->parent);
     h = tw_trace_mix(h, record->round);
+    h = tw_trace_mix_id(h, &record->base);
     h = tw_trace_mix(h, record->clock_tokens);
     h = tw_trace_mix(h, (uint64_t)record->fragment << 32 | record->roster_number);
     h = tw_trace_mix(h, (uint64_t)record->finals << 32 | record->parts_count);

@@ -9,6 +9,7 @@
 #include "sync/core/membership.h"
 #include "sync/core/state.h"
 #include "sync/transfer/payload.h"
+#include "sync/transfer/state_proof.h"
 
 /* ==== the word of other voters ================================================================ */
 
@@ -19,17 +20,19 @@
  * `rounds`. Nothing is packed or sent for that; each voter remembers the digests of its last
  * states, as many as it keeps records. f is the number of voters that may lie.
  *
+ *   proven      a decided record names the digest (state_proof.h); nobody else is asked then
  *   borne out   more than f voters say the same as the donor, which counts if it is a voter. If
- *               fewer than f + 1 voters are linked for WITNESS_LINKS_US, all linked ones do
- *   refuted     more than f voters, and more than bear it out, say otherwise: the state is dropped,
- *               and the donor is reported and rests for a while
+ *               fewer than f + 1 voters are linked for WITNESS_LINKS_US, all linked ones do, and no
+ *               record to come can prove the state
+ *   refuted     a decided record names another digest; or more than f voters, and more than bear
+ *               it out, say otherwise: the state is dropped, and the donor is reported and rests
  *   unheard     neither after WITNESS_PATIENCE_US: the donor rests, and another one is asked. If no
  *               other is left, and nobody objects, the state is taken
  *
- * A state that more than f voters bore out, f > 0, is proven. Any other is once the node's next
- * round of the fragment shows that most voters have the same anchor (round/round.c). If they have
- * another one, the donor is reported then. A node is no witness of a state that is not proven: with
- * its donor's word, one liar would have many. */
+ * A state that more than f voters bore out, f > 0, counts as proven. Any other is once the record
+ * of the fragment's next round names it, or that round shows that most voters have the same anchor
+ * (round/round.c). If they have another one, the donor is reported then. A node is no witness of a
+ * state that is not proven: with its donor's word, one liar would have many. */
 
 enum witness {
     WITNESS_WAITING,
@@ -209,45 +212,66 @@ static bool has_other_donor(const struct tw_node *node, const struct tw_id *dono
     return false;
 }
 
+/* True if too few voters spoke of the state, but a record to come may prove it. Once the bytes are
+ * here, this node is owed no data until then. */
+static bool must_await_record(struct tw_node *node, uint32_t fragment, bool is_here) {
+    const bool is_to_come = tw_state_is_provable(node, fragment);
+    if (is_to_come && is_here) node->lineage.moved_us = node->now_us;
+    return is_to_come;
+}
+
 /* Asks voters that have not answered, and returns the verdict so far. `is_here`: the bytes have
  * arrived, so that nothing else is waited for. */
 static enum witness judge_witnesses(struct tw_node *node, uint32_t fragment, bool is_here) {
     struct state_fetch *fetch = &node->fetch[fragment];
-    if (node->cfg.is_pair || tw_id_equal(&fetch->donor, &node->cfg.self) ||
-        TW_IS_MUTANT(node, TW_MUTANT_DONOR_BELIEVED))
-        return WITNESS_BORNE_OUT;
     const uint64_t voters = witnesses(node);
     const uint32_t liars = tw_membership_liars_max(node), linked = tw_bits(voters);
     const uint32_t agreeing = tw_bits(fetch->agreeing & voters),
                    objecting = tw_bits(fetch->objecting & voters);
     if (objecting > liars && objecting > agreeing) return WITNESS_REFUTED;
     const uint32_t needed = count_needed(node, linked);
-    if (agreeing >= needed && agreeing >= objecting) return WITNESS_BORNE_OUT;
+    const bool is_enough = agreeing >= needed && agreeing >= objecting;
+    if (is_enough && (agreeing > liars || !must_await_record(node, fragment, is_here)))
+        return WITNESS_BORNE_OUT;
     ask(node, fragment, voters, liars);
-    if (!is_here || linked < needed) return WITNESS_WAITING;
+    if (!is_here || linked < needed || is_enough) return WITNESS_WAITING;
     if (fetch->here_us == 0) fetch->here_us = node->now_us;
     if (node->now_us < fetch->here_us + WITNESS_PATIENCE_US) {
         tw_act_wake(node, fetch->here_us + WITNESS_PATIENCE_US);
         return WITNESS_WAITING;
     }
-    return objecting > 0 || has_other_donor(node, &fetch->donor) ? WITNESS_CONTESTED
-                                                                 : WITNESS_BORNE_OUT;
+    if (objecting > 0 || has_other_donor(node, &fetch->donor)) return WITNESS_CONTESTED;
+    return must_await_record(node, fragment, is_here) ? WITNESS_WAITING : WITNESS_BORNE_OUT;
+}
+
+/* Returns the word of the decided records on an offer, or else that of other voters. */
+static enum witness judge_offer(struct tw_node *node, uint32_t fragment, bool is_here) {
+    if (node->cfg.is_pair || tw_id_equal(&node->fetch[fragment].donor, &node->cfg.self) ||
+        TW_IS_MUTANT(node, TW_MUTANT_DONOR_BELIEVED))
+        return WITNESS_BORNE_OUT;
+    switch (tw_state_prove(node, fragment)) {
+    case TW_STATE_PROVEN: return WITNESS_BORNE_OUT;
+    case TW_STATE_REFUTED: return WITNESS_REFUTED;
+    case TW_STATE_AWAITED: return WITNESS_WAITING;
+    case TW_STATE_UNPROVEN: break;
+    }
+    return judge_witnesses(node, fragment, is_here);
 }
 
 /* True if so many voters bear out the state about to be loaded that one of them is honest. Where no
  * voter may lie, the donor alone would be enough, which proves nothing. */
-static bool is_proven(const struct tw_node *node, uint32_t fragment) {
+static bool is_proven(struct tw_node *node, uint32_t fragment) {
     const struct state_fetch *fetch = &node->fetch[fragment];
     const uint32_t liars = tw_membership_liars_max(node);
     if (tw_id_equal(&fetch->donor, &node->cfg.self)) return true;
+    if (tw_state_prove(node, fragment) == TW_STATE_PROVEN) return true;
     return liars > 0 && tw_bits(fetch->agreeing & witnesses(node)) > liars;
 }
 
-void tw_witness_accuse(struct tw_node *node, uint32_t fragment) {
+void tw_state_accuse(struct tw_node *node, const struct tw_id *id, uint32_t fragment) {
     TW_ASSERT(fragment < node->cfg.fragments_count);
-    struct state_fetch *fetch = &node->fetch[fragment];
-    tw_conduct_note_donor(node, &fetch->donor);
-    struct tw_report *report = tw_act_report(node, TW_REPORT_FALSE_STATE, &fetch->donor);
+    tw_conduct_note_donor(node, id);
+    struct tw_report *report = tw_act_report(node, TW_REPORT_FALSE_STATE, id);
     if (report != NULL) report->part = fragment;
 }
 
@@ -501,6 +525,7 @@ enum tw_drop tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw
         tw_act_misbehaved(node, peer, TW_PROTO);
         return TW_DROP_FALSE;
     }
+    tw_state_told(node, peer, state);
     if (node->at.fragment_rounds[state->fragment] != NOT_HELD) return TW_DROP_UNASKED;
     struct state_fetch *fetch = &node->fetch[state->fragment];
     if (fetch->asked_us == 0 || !tw_peers_is_donor(node, peer)) return TW_DROP_UNASKED;
@@ -541,9 +566,8 @@ static bool ask_peer(struct tw_node *node, uint16_t peer, uint32_t fragment,
     return true;
 }
 
-/* Returns a linked donor, or NO_PEER. Takes one that gave a false state lately only without others.
- */
-static uint16_t choose_donor(struct tw_node *node) {
+uint16_t tw_state_choose_donor(struct tw_node *node) {
+    if (node->links_end == 0) return NO_PEER;
     const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
     uint16_t resting = NO_PEER;
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -562,7 +586,7 @@ static void ask_for_state(struct tw_node *node, uint32_t fragment) {
         return;
     }
     if (node->links_end == 0) return;
-    const uint16_t peer = choose_donor(node);
+    const uint16_t peer = tw_state_choose_donor(node);
     if (peer == NO_PEER || !ask_peer(node, peer, fragment, NULL)) return;
     fetch->asked_us = node->now_us;
     tw_act_wake(node, node->now_us + RETRY_US);
@@ -668,11 +692,11 @@ void tw_state_loaded(struct tw_node *node, uint32_t fragment) {
 /* True if other voters bear out the donor's word. Drops the state if they contradict it. */
 static bool is_borne_out(struct tw_node *node, uint32_t fragment, bool is_here) {
     struct state_fetch *fetch = &node->fetch[fragment];
-    const enum witness said = judge_witnesses(node, fragment, is_here);
+    const enum witness said = judge_offer(node, fragment, is_here);
     if (said == WITNESS_BORNE_OUT) return true;
     if (said == WITNESS_WAITING) return false;
     if (said == WITNESS_REFUTED)
-        tw_witness_accuse(node, fragment);
+        tw_state_accuse(node, &fetch->donor, fragment);
     else
         tw_conduct_note_donor(node, &fetch->donor);
     struct payload *payload = tw_payload_find(node, &fetch->offer.hash);
@@ -729,8 +753,8 @@ bool tw_state_receive(struct tw_node *node) {
                 fetch->offer.bytes > 0 ? fetch->offer.digest : node->at.fragment_digests[p];
             action->u.load.mode = fetch->mode;
             tw_fragment_set_add(&node->worker.applying, p);
-            fetch->has_offer = false;
             fetch->is_unproven = !is_proven(node, p);
+            fetch->has_offer = false;
         }
         if (is_second || !is_line_free(node, p)) return false;
         is_second = true;

@@ -9,8 +9,11 @@
 /* Remembers the digest of the fragment's present (phi, u). Call after each change. */
 void tw_witness_remember(struct tw_node *node, uint32_t fragment);
 
-/* Reports the donor of a false state, which is not asked for a while. */
-void tw_witness_accuse(struct tw_node *node, uint32_t fragment);
+/* Reports node `id` as the donor of a false state. It is not asked for a while. */
+void tw_state_accuse(struct tw_node *node, const struct tw_id *id, uint32_t fragment);
+/* Returns a linked donor, or NO_PEER. Takes one that gave a false state lately only without others.
+ */
+uint16_t tw_state_choose_donor(struct tw_node *node);
 
 enum tw_drop tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get);
 void tw_state_exported(struct tw_node *node, const struct tw_event *event);

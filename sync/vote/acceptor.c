@@ -737,6 +737,7 @@ void tw_acceptor_consider(struct tw_node *node) {
     }
     if (!is_settled && round->offer_from != NO_PEER) {
         if (tw_proposal_is_early(node, &round->offer)) return;
+        if (tw_proposal_base(node, &round->offer, round->offer_ballot) == TW_BASE_LATER) return;
         if (tw_proposal_is_rigged(node, &round->offer, round->offer_ballot)) {
             tw_veto_proposer(node);
             return;

@@ -389,6 +389,7 @@ static bool should_propose(struct tw_node *node) {
         return node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
     }
     if (round->active_us == 0) return false;
+    if (tw_progress_closes(node) && !tw_progress_is_current(node)) return false;
     if (node->now_us < round->retry_us) {
         tw_act_wake(node, round->retry_us);
         return false;

@@ -62,6 +62,7 @@ void tw_sample_close(struct tw_rng *rng, struct tw_record *record, const struct 
     memset(record, 0, sizeof(*record));
     record->lineage = tw_sample_id(rng);
     record->parent = tw_sample_id(rng);
+    if (tw_rng_below(rng, 4) != 0) record->base = tw_sample_id(rng);
     record->round = draw_u64(rng);
     record->clock_tokens = draw_u64(rng);
     record->fragment = draw_between(rng, 0, TW_FRAGMENTS_MAX - 1);

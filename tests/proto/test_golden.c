@@ -80,6 +80,7 @@ static struct tw_id id(uint8_t byte) {
 static void fill_close(struct tw_record *record) {
     record->lineage = id(0x11);
     record->parent = id(0x12);
+    record->base = id(0x13);
     record->round = 0x0102030405060708;
     record->clock_tokens = 1000000;
     record->fragment = 2;

@@ -172,7 +172,7 @@ static void check_progress(struct tw_sim_world *world) {
 static void check_reach(struct tw_sim_world *world) {
     const struct tw_sim_result *result = world->result;
     if (result->calm_listed < 50 || world->options.liars_count > 0) return;
-    if (result->calm_missing * 100 > result->calm_listed * 45)
+    if (result->calm_missing * 100 > result->calm_listed * 47)
         tw_sim_fail(world, NULL, "calm", "%" PRIu64 " of %" PRIu64 " listed parts were not merged",
                     result->calm_missing, result->calm_listed);
 }

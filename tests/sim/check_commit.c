@@ -277,6 +277,22 @@ static void count_reduced(struct tw_sim_world *world, const struct tw_record *re
     }
 }
 
+/* The base of a record is the state that honest nodes have, as far as one of them computed it in
+ * this lineage. */
+static void check_base(struct tw_sim_world *world, struct tw_sim_node *node,
+                       const struct tw_record *record) {
+    const uint32_t count = world->options.fragments_count;
+    const struct tw_sim_key key = tw_sim_key_of(
+        &record->lineage, record->fragment, (record->round + count - 1 - record->fragment) / count);
+    const struct tw_id *truth = tw_sim_map_get(&world->check->memory, &key);
+    if (record->parts_count == 0 || world->options.is_pair) return;
+    world->result->bases += !tw_id_is_zero(&record->base);
+    if (tw_id_is_zero(&record->base) || record->finals > count || truth == NULL) return;
+    if (!tw_id_equal(truth, &record->base))
+        tw_sim_fail(world, node, "G7", "round %" PRIu64 " names a state that no honest node has",
+                    record->round);
+}
+
 static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *node,
                              const struct tw_record *record, const struct tw_id *digest) {
     struct tw_sim_check *check = world->check;
@@ -309,6 +325,7 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
         tw_sim_fail(world, node, "G3", "round %" PRIu64 " merges fragment %u", record->round,
                     record->fragment);
     }
+    check_base(world, node, record);
     check_contributors(world, node, record, commit);
     commit->usual_tokens = usual_tokens(record);
     count_given_back(world, record);

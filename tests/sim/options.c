@@ -161,7 +161,7 @@ void tw_sim_options_draw_sybils(struct tw_sim_options *options, uint32_t count, 
 void tw_sim_options_draw_donors(struct tw_sim_options *options) {
     options->traitors_count = (options->nodes_count - 4) / 3;
     options->members_max = TW_MEMBERS_MAX;
-    options->lies = UINT32_C(1) << TW_LIE_DONOR;
+    options->lies = UINT32_C(1) << TW_LIE_DONOR | UINT32_C(1) << TW_LIE_BASE;
     options->faults = 1u << TW_SIM_DISK | 1u << TW_SIM_LEAVE | 1u << TW_SIM_RESET;
     options->fault_per_hour[TW_SIM_DISK] = options->fault_per_hour[TW_SIM_LEAVE] = 4;
     options->outage_us = 10 * SECOND_US;

@@ -80,6 +80,9 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
         fprintf(file,
                 "  states    %" PRIu64 " false ones offered; donors named %" PRIu64 " times\n",
                 r->false_states, r->false_donors);
+    if (options->traitors_count > 0)
+        fprintf(file, "  bases     %" PRIu64 " records name the state before their round\n",
+                r->bases);
     if (options->sybils_count > 0)
         fprintf(file, "  sybils    %u of %u had a seat at a time\n", r->sybils_seated,
                 options->sybils_count);

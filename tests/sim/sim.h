@@ -71,6 +71,7 @@ struct tw_sim_result {
     uint64_t reduced_parts; /* parts of committed rounds that were merged by nodes that reduce */
     uint64_t trainer_bytes; /* bytes of results sent by nodes that train */
     uint32_t sybils_seated; /* most sybils in one roster */
+    uint64_t bases;         /* records that name the state before their round */
     uint64_t false_states;  /* states offered by traitors with the lie "donor" */
     uint64_t false_donors;  /* reports of honest nodes that name the donor of a false state */
     uint64_t calm_paced;    /* rounds of the slowest honest node in the second half of the calm */

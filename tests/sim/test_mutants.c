@@ -17,6 +17,7 @@ static struct tw_sim_result result;
 
 /* Returns the lies that find a mutant which drawn lies rarely find, or 0: the lies are drawn. */
 static uint32_t lies_of(const char *mutant) {
+    if (strcmp(mutant, "any-base") == 0) return UINT32_C(1) << TW_LIE_BASE;
     if (strcmp(mutant, "row-unsigned") == 0) return UINT32_C(1) << TW_LIE_SPLIT;
     if (strcmp(mutant, "phase-ignored") == 0)
         return UINT32_C(1) << TW_LIE_PROPOSE | UINT32_C(1) << TW_LIE_CRUDE;
@@ -35,7 +36,7 @@ static bool is_of_sybils(const char *mutant) {
 
 /* True if the bug matters only where traitors give false states. */
 static bool is_of_donors(const char *mutant) {
-    return strcmp(mutant, "donor-believed") == 0;
+    return strcmp(mutant, "donor-believed") == 0 || strcmp(mutant, "any-end") == 0;
 }
 
 /* True if the bug matters only where members check each other's training. */

@@ -26,7 +26,7 @@ static uint32_t sizes[64], sizes_count;
 static struct tw_sim_result result, without;
 
 struct sums {
-    uint64_t failed, worlds, overrun, false_states, false_donors;
+    uint64_t failed, worlds, overrun, false_states, false_donors, bases, group_rounds;
     /* rounds of worlds without faults, with traitors and without, indexed by number of nodes */
     uint64_t rounds[TW_MEMBERS_MAX + 1], without[TW_MEMBERS_MAX + 1];
     double node_hours, hours_of[TW_MEMBERS_MAX + 1];
@@ -40,6 +40,8 @@ static void run_world(uint64_t seed, uint32_t nodes_count, struct sums *sums) {
     if (has_donors) tw_sim_options_draw_donors(&options);
     tw_sim_run(&options, &result, NULL);
     sums->worlds++;
+    sums->bases += result.bases;
+    sums->group_rounds += result.group_rounds;
     sums->false_states += result.false_states;
     sums->false_donors += result.false_donors;
     sums->node_hours += result.node_hours;
@@ -97,6 +99,9 @@ static void false_states_are_not_loaded_and_their_donors_named(void **state) {
     assert_int_equal(sums.failed, 0);
     assert_true(2 * sums.overrun <= sums.worlds);
     assert_true(sums.false_donors >= sums.worlds);
+    printf("%" PRIu64 " of %" PRIu64 " merged rounds name the state before them\n", sums.bases,
+           sums.group_rounds);
+    assert_true(4 * sums.bases >= 3 * sums.group_rounds);
 }
 
 /* ---- sybils --------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
  *       one from an honest voter; traitors without a vote may be any number
  *   T5  in worlds without a committee, a vote is earned by merged work: check_earned()
  *   T6  no honest node is charged with a false state, and none loads one (by G2)
+ *   G7  no record names a state that no honest node has (check_commit.c)
  *
  * T2 and T3 no longer hold where faults may remove honest nodes: too many traitors then end the
  * world. */
@@ -18,6 +19,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "sync/core/membership.h"
 #include "sync/core/state.h"
 #include "sync/trace/trace.h"
 #include "tests/sim/check.h"
@@ -141,9 +143,13 @@ const struct tw_sim_content *tw_sim_treason_export(struct tw_sim_world *world,
 }
 
 /* Returns whether so few honest nodes hold the state of the traitor's lineage that all witnesses of
- * it might lie: then nothing is promised. */
+ * it might lie: then nothing is promised, unless a closing record proves the state. */
 static bool are_witnesses_few(const struct tw_sim_world *world, const struct tw_sim_node *traitor) {
+    const struct tw_position *at = &traitor->core->at;
     uint32_t holders = 0;
+    if (at->has_tip != 0 && tw_progress_is_closing(traitor->core, &at->tip) &&
+        !tw_id_is_zero(&at->tip.base))
+        return false;
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         const struct tw_sim_node *node = &world->nodes[i];
         holders += node->is_running && !tw_sim_is_traitor(world, node) &&

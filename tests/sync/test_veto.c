@@ -77,6 +77,35 @@ static void begin_with(uint32_t members_count) {
     forget();
 }
 
+/* The state that a record names is the voter's own, or it gets no vote. */
+FACT(record_that_names_another_state_gets_no_vote) {
+    worker_up();
+    struct tw_record record = empty_close(&start.tip);
+    record.base = name_of("a liar's phi");
+    propose_from(1, &record);
+    assert_null(find_message(TW_MSG_ACCEPT, 1));
+    wait_us(SECONDS(100));
+    assert_null(find_message(TW_MSG_ACCEPT, 1)); /* not later either */
+    record.base = start.fragment_digests[ROUNDS % FRAGMENTS];
+    propose_at(3, 1, &record);
+    assert_non_null(find_message(TW_MSG_ACCEPT, 1));
+}
+
+/* A node whose own state is not the one that a decided record names fetches the others'. */
+FACT(state_that_a_decided_record_refutes_is_fetched_again) {
+    worker_up();
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.record = empty_close(&start.tip);
+    message->u.commit.record.base = name_of("the members' phi");
+    forget();
+    say(1, message);
+    assert_int_equal(view_now().rounds, ROUNDS + 1);
+    assert_null(find_action(TW_ACT_APPLY));
+    wait_us(SECONDS(1));
+    assert_true(find_message(TW_MSG_STATE_GET, 1) != NULL ||
+                find_message(TW_MSG_STATE_GET, 2) != NULL);
+}
+
 FACT(outlier_result_gets_no_vote_but_is_applied_once_decided) {
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     const struct tw_record record = record_with(&result, 90);

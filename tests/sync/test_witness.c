@@ -6,6 +6,7 @@
 enum { BYTES = 2 * TW_CHUNK_BYTES_MAX, LINKED = 4 };
 
 static struct tw_id other, truth, lie, packed;
+static struct tw_record tip; /* the newest record of the lineage that the node follows */
 
 static void say_statuses(void) {
     const struct tw_node_view view = view_now();
@@ -22,8 +23,9 @@ static void pass_us(uint64_t for_us) {
     }
 }
 
-/* Makes the node follow a lineage of `voters` voters. All of LINKED nodes are in it. */
-static void follow(uint32_t voters) {
+/* Makes the node follow a lineage of `voters` voters whose newest record is of the final round
+ * `finals`. All of LINKED nodes are in it. */
+static void follow_until(uint32_t voters, uint32_t finals, const struct tw_id *base) {
     other = name_of("other");
     truth = name_of("the members' phi");
     lie = name_of("a liar's phi");
@@ -34,14 +36,32 @@ static void follow(uint32_t voters) {
     record.lineage = other;
     record.round = 49;
     record.clock_tokens = 9000;
+    record.finals = finals;
+    record.base = *base;
     record.next.count = voters;
     for (uint32_t i = 0; i < voters; i++)
-        record.next.members[i] = (struct tw_member){.id = id_of(1 + i), .nonce = 70 + i};
+        record.next.members[i] =
+            (struct tw_member){.id = id_of(1 + i), .nonce = 70 + i, .weight = 1};
     say_statuses();
     uint16_t asked = 1;
     while (asked < LINKED && find_message(TW_MSG_LOG_GET, asked) == NULL) asked++;
     prove_lineage(asked, &record);
+    tip = record;
     assert_follows(&other);
+}
+
+static void follow(uint32_t voters) {
+    follow_until(voters, 0, &(struct tw_id){{0}});
+}
+
+/* The group decides its next round, whose record names this state, and passes the record on. */
+static void decide(uint16_t peer, const struct tw_id *base) {
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    struct tw_record *record = &message->u.commit.record;
+    *record = empty_close(&tip);
+    record->base = *base;
+    tip = *record;
+    say(peer, message);
 }
 
 /* The peer that was asked for a state of fragment 0 offers one, and its bytes arrive. */
@@ -69,6 +89,14 @@ static void bytes_arrive(uint16_t peer) {
 static void testify(uint16_t peer, const struct tw_id *digest, uint64_t rounds) {
     struct tw_message *message = message_of(TW_MSG_STATE);
     message->u.state = (struct tw_msg_state){.lineage = other, .rounds = rounds, .digest = *digest};
+    say(peer, message);
+}
+
+/* The peer tells the digest of a fragment at the end of the run. */
+static void tell_end(uint16_t peer, uint32_t fragment, const struct tw_id *digest) {
+    struct tw_message *message = message_of(TW_MSG_STATE);
+    message->u.state = (struct tw_msg_state){
+        .lineage = other, .fragment = fragment, .rounds = 50, .digest = *digest};
     say(peer, message);
 }
 
@@ -202,8 +230,81 @@ FACT(few_linked_voters_are_waited_for) {
     for (uint16_t peer = 2; peer <= LINKED; peer++) testify(peer, &lie, 50);
     pass_us(SECONDS(10));
     assert_false(is_loaded(&lie));
-    pass_us(SECONDS(10));
-    assert_true(is_loaded(&lie)); /* SECURITY.md: a node that only liars let in */
+    pass_us(SECONDS(100));
+    assert_false(is_loaded(&lie)); /* the record of the next round may prove the state */
+    pass_us(SECONDS(20));
+    assert_true(is_loaded(&lie)); /* no round was decided for orphan_us */
+}
+
+/* The record of the next round shows a lie, even if all linked voters bear it out. */
+FACT(decided_record_shows_a_lie_that_all_linked_bear_out) {
+    follow(13);
+    offer(1, &lie);
+    bytes_arrive(1);
+    for (uint16_t peer = 2; peer <= LINKED; peer++) testify(peer, &lie, 50);
+    const struct tw_id others = name_of("phi of fragment 2");
+    decide(2, &others);
+    assert_null(accused()); /* the round was of another fragment */
+    decide(2, &truth);
+    const struct tw_id liar = id_of(1);
+    assert_non_null(accused());
+    assert_true(tw_id_equal(accused(), &liar));
+    pass_us(SECONDS(3));
+    assert_false(is_loaded(&lie));
+}
+
+FACT(decided_record_proves_a_state_without_witnesses) {
+    follow(13);
+    offer(1, &truth);
+    bytes_arrive(1);
+    const struct tw_id others = name_of("phi of fragment 2");
+    decide(2, &others);
+    assert_false(is_loaded(&truth));
+    decide(2, &truth);
+    assert_true(is_loaded(&truth));
+    assert_null(accused());
+}
+
+/* Returns the root of the states at the end of the run. */
+static struct tw_id root_of(const struct tw_id *digests) {
+    static const char domain[] = "thinwire-state-v1";
+    return tw_sha256_pair(domain, sizeof(domain), digests, FRAGMENTS * sizeof(*digests));
+}
+
+/* All voters are gone, and all that are left say the same. */
+FACT(closing_record_shows_a_lie_about_the_final_model) {
+    const struct tw_id ends[FRAGMENTS] = {name_of("end 0"), name_of("end 1"), name_of("end 2")};
+    const struct tw_id root = root_of(ends);
+    follow_until(13, FRAGMENTS + 1, &root);
+    forget();
+    offer(1, &lie);
+    bytes_arrive(1);
+    const uint16_t peer = is_asked_to_testify(1)   ? 1
+                          : is_asked_to_testify(2) ? 2
+                          : is_asked_to_testify(3) ? 3
+                                                   : 4;
+    pass_us(SECONDS(1));
+    for (uint32_t p = 0; p < FRAGMENTS; p++) tell_end(peer, p, p == 0 ? &lie : &ends[p]);
+    const struct tw_id liar = id_of(peer);
+    assert_non_null(accused());
+    assert_true(tw_id_equal(accused(), &liar));
+    pass_us(SECONDS(200));
+    assert_false(is_loaded(&lie));
+}
+
+FACT(closing_record_proves_the_final_model) {
+    truth = name_of("the members' phi");
+    const struct tw_id ends[FRAGMENTS] = {truth, name_of("end 1"), name_of("end 2")};
+    const struct tw_id root = root_of(ends);
+    follow_until(13, FRAGMENTS + 1, &root);
+    forget();
+    offer(1, &truth);
+    bytes_arrive(1);
+    for (uint16_t peer = 1; peer <= LINKED; peer++) {
+        for (uint32_t p = 0; p < FRAGMENTS; p++) tell_end(peer, p, &ends[p]);
+    }
+    assert_true(is_loaded(&truth));
+    assert_null(accused());
 }
 
 /* The word of a link that ended is not that of the node which gets its number. */

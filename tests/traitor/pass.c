@@ -109,6 +109,18 @@ static void end_run(struct tw_traitor *traitor, const struct tw_traitor_view *vi
     tw_coven_vote(traitor->coven, view, row);
 }
 
+/* Changes the honest core's proposal so that it names a state that nobody has. */
+static void name_false_state(struct tw_traitor *traitor, const struct tw_traitor_view *view,
+                             struct tw_msg_propose *propose) {
+    if (!tw_coven_is_open(traitor->coven, &propose->record.lineage, propose->record.round)) return;
+    if (propose->lock.ballot != 0) return;
+    propose->record.base = tw_traitor_draw_id(traitor);
+    struct tw_coven_ballot *row =
+        tw_coven_put_ballot(traitor->coven, propose->ballot, &propose->record);
+    tw_coven_put_signatures(row, propose);
+    tw_coven_vote(traitor->coven, view, row);
+}
+
 static void break_signature(struct tw_message *message) {
     switch ((int)message->kind) {
     case TW_MSG_CONTRIB: message->u.contrib.signature[0] ^= 1; break;
@@ -146,6 +158,8 @@ enum tw_traitor_verdict tw_traitor_pass(struct tw_traitor *traitor,
         split(traitor, view, message);
     if (message->kind == TW_MSG_PROPOSE && tw_traitor_tells(traitor, TW_LIE_END))
         end_run(traitor, view, &message->u.propose);
+    if (message->kind == TW_MSG_PROPOSE && tw_traitor_tells(traitor, TW_LIE_BASE))
+        name_false_state(traitor, view, &message->u.propose);
     if (tw_traitor_tells(traitor, TW_LIE_HUGE) && tw_traitor_draws(traitor, 4))
         twist_numbers(traitor, message);
     if (tw_traitor_tells(traitor, TW_LIE_CRUDE) && tw_traitor_draws(traitor, 64))

@@ -35,7 +35,8 @@
     X(CRUDE, "crude", "signatures that do not hold")                                               \
     X(LINEAGE, "lineage", "a history of its own, with a clock far ahead")                          \
     X(END, "end", "the budget of the run is spent")                                                \
-    X(DONOR, "donor", "false states, which load (the simulator alone)")
+    X(DONOR, "donor", "false states, which load (the simulator alone)")                            \
+    X(BASE, "base", "proposals that name a false state")
 
 enum tw_lie {
 #define X(name, text, lie) TW_LIE_##name,
