@@ -55,6 +55,10 @@ struct tw_rope {
     const float *cos, *sin;
 };
 
+/* Bit of a token in memory: as a target, the token counts for nothing, neither in a loss nor in a
+ * gradient. All vocabularies are below it. */
+#define TW_TOKEN_UNSCORED 0x80000000u
+
 struct tw_cross_entropy {
     uint32_t rows, vocab;
     size_t logits_stride, dlogits_stride; /* elements between rows, at least vocab */
@@ -63,7 +67,8 @@ struct tw_cross_entropy {
 };
 
 /* Rows [row_first, row_first + rows) of a batch. Row r is token t = r mod context of sequence b = r
- * / context: token number tokens[b * token_stride + t] at position position_first + t. */
+ * / context: token number tokens[b * token_stride + t] at position position_first + t. The bit
+ * TW_TOKEN_UNSCORED of a token has no effect here. */
 struct tw_embedding {
     uint32_t row_first, rows;
     uint32_t context, width;
@@ -167,7 +172,8 @@ struct tw_ops {
      *     dlogits = scale * ((1 + 2 * z_loss * lse) * softmax(logits) - onehot(target))
      * Returns the sum of losses in nats, unscaled and without the z_loss term. If dlogits is NULL,
      * only the loss is computed. dlogits may share the memory of logits if each row of both begins
-     * at the same address (bf16: dlogits_stride = 2 * logits_stride). targets[i] < vocab. */
+     * at the same address (bf16: dlogits_stride = 2 * logits_stride). targets[i] < vocab; a row
+     * whose target has the bit TW_TOKEN_UNSCORED has no loss, and a gradient of 0. */
     double (*cross_entropy)(void *dlogits, float *logits, const uint32_t *targets,
                             const struct tw_cross_entropy *cfg);
 

@@ -312,7 +312,11 @@ double TW_REF(cross_entropy)(void *dlogits, float *logits, const uint32_t *targe
     double loss = 0.0;
     for (size_t r = 0; r < cfg->rows; r++) {
         const float *row = logits + r * cfg->logits_stride;
+        const bool is_scored = (targets[r] & TW_TOKEN_UNSCORED) == 0;
         double max = -INFINITY, sum = 0.0;
+        for (size_t i = 0; i < cfg->vocab && dlogits != NULL && !is_scored; i++)
+            ref_put(dlogits, r * cfg->dlogits_stride + i, 0.0);
+        if (!is_scored) continue;
         for (size_t i = 0; i < cfg->vocab; i++) {
             if (!((double)row[i] <= max)) max = (double)row[i];
         }
@@ -333,7 +337,7 @@ double TW_REF(cross_entropy)(void *dlogits, float *logits, const uint32_t *targe
 void TW_REF(embedding)(void *x, const float *wte, const float *wpe, const struct tw_embedding *in) {
     for (size_t r = 0; r < in->rows; r++) {
         const size_t at = in->row_first + r, b = at / in->context, t = at % in->context;
-        const size_t token = in->tokens[b * in->token_stride + t],
+        const size_t token = in->tokens[b * in->token_stride + t] & ~TW_TOKEN_UNSCORED,
                      position = in->position_first + t;
         for (size_t i = 0; i < in->width; i++) {
             const double place = wpe == NULL ? 0.0 : (double)wpe[position * in->width + i];
@@ -346,7 +350,7 @@ void TW_REF(embedding_backward)(float *dwte, float *dwpe, const void *dx,
                                 const struct tw_embedding *in) {
     for (size_t r = 0; r < in->rows; r++) {
         const size_t at = in->row_first + r, b = at / in->context, t = at % in->context;
-        const size_t token = in->tokens[b * in->token_stride + t],
+        const size_t token = in->tokens[b * in->token_stride + t] & ~TW_TOKEN_UNSCORED,
                      position = in->position_first + t;
         for (size_t i = in->column_first; i < in->column_first + in->columns; i++) {
             const float d = (float)ref_get(dx, r * in->width + i);

@@ -17,7 +17,7 @@ enum {
     AT_TOKENS = 16,
     AT_DOCUMENTS = 24,
     AT_VOCAB = 32,
-    AT_SIDE = 36, /* 0: training, 1: held out */
+    AT_SIDE = 36, /* bits: SIDE_HELDOUT, SIDE_ANSWERS */
     AT_TOKENIZER = 40,
     AT_SEPARATOR = 72, /* u32; all bits set: no separator */
     AT_SOURCE = 76,
@@ -25,15 +25,18 @@ enum {
     AT_ZERO = 84,
     DIGEST_BYTES = 32,
     HEAD_ALIGN = 4096,
+    SIDE_HELDOUT = 1,
+    SIDE_ANSWERS = 2,
 };
 #define NO_SEPARATOR UINT32_MAX
 #define VOCAB_MAX ((uint32_t)1 << 31)
 
 static const char shard_magic[8] = "TWSHARD1"; /* the last character is the version */
 
-uint32_t tw_shard_token_bytes(uint32_t vocab) {
-    if (vocab <= 256) return 1;
-    return vocab <= 65536 ? 2 : 4;
+uint32_t tw_shard_token_bytes(uint32_t vocab, bool has_answers) {
+    const uint64_t numbers = (uint64_t)vocab << (has_answers ? 1 : 0);
+    if (numbers <= 256) return 1;
+    return numbers <= 65536 ? 2 : 4;
 }
 
 static uint64_t round_up(uint64_t value, uint64_t align) {
@@ -71,7 +74,8 @@ void tw_shard_encode(const struct tw_shard *shard, const struct tw_id *digests, 
     tw_put_u64(head + AT_TOKENS, shard->tokens_count);
     tw_put_u64(head + AT_DOCUMENTS, shard->documents_count);
     tw_put_u32(head + AT_VOCAB, shard->vocab);
-    tw_put_u32(head + AT_SIDE, shard->is_heldout ? 1 : 0);
+    tw_put_u32(head + AT_SIDE,
+               (shard->is_heldout ? SIDE_HELDOUT : 0u) | (shard->has_answers ? SIDE_ANSWERS : 0u));
     memcpy(head + AT_TOKENIZER, shard->tokenizer.bytes, sizeof(shard->tokenizer.bytes));
     tw_put_u32(head + AT_SEPARATOR,
                shard->separator < 0 ? NO_SEPARATOR : (uint32_t)shard->separator);
@@ -111,8 +115,8 @@ static bool is_zero(const uint8_t *bytes, size_t size) {
 
 static enum tw_status check_values(const struct tw_shard *shard, uint32_t separator,
                                    struct tw_error *err) {
-    if (shard->vocab == 0 || shard->vocab > VOCAB_MAX ||
-        shard->token_bytes != tw_shard_token_bytes(shard->vocab)) {
+    if (shard->vocab == 0 || shard->vocab > VOCAB_MAX >> (shard->has_answers ? 1 : 0) ||
+        shard->token_bytes != tw_shard_token_bytes(shard->vocab, shard->has_answers)) {
         return tw_fail(err, TW_CORRUPT, "a token shard with %u-byte tokens of %u: it is damaged",
                        shard->token_bytes, shard->vocab);
     }
@@ -141,7 +145,8 @@ enum tw_status tw_shard_decode(const uint8_t *head, size_t size, struct tw_shard
         .separator = separator == NO_SEPARATOR ? TW_SHARD_NO_SEPARATOR : (int64_t)separator,
         .tokens_count = tw_get_u64(head + AT_TOKENS),
         .documents_count = tw_get_u64(head + AT_DOCUMENTS),
-        .is_heldout = side == 1,
+        .is_heldout = (side & SIDE_HELDOUT) != 0,
+        .has_answers = (side & SIDE_ANSWERS) != 0,
         .source = tw_get_u32(head + AT_SOURCE),
         .number = tw_get_u32(head + AT_NUMBER),
     };
@@ -149,7 +154,8 @@ enum tw_status tw_shard_decode(const uint8_t *head, size_t size, struct tw_shard
     TW_TRY(check_values(shard, separator, err));
     TW_TRY(tw_shard_plan(shard, err));
     const size_t used = TW_SHARD_FIXED_BYTES + (size_t)DIGEST_BYTES * shard->pieces_count;
-    if (size != head_bytes || head_bytes != shard->head_bytes || side > 1 ||
+    if (size != head_bytes || head_bytes != shard->head_bytes ||
+        side > (SIDE_HELDOUT | SIDE_ANSWERS) ||
         !is_zero(head + AT_ZERO, TW_SHARD_FIXED_BYTES - AT_ZERO) ||
         !is_zero(head + used, size - used)) {
         return tw_fail(err, TW_CORRUPT, "a token shard whose head does not add up: it is damaged");
@@ -286,7 +292,8 @@ static enum tw_status check_shard(const struct tw_dataset *dataset, uint32_t i,
         return tw_fail(err, TW_CONFIG, "shard %u is out of order", i + 1);
     }
     /* A shard head with only the fields that the index determines. */
-    struct tw_shard head = {.token_bytes = tw_shard_token_bytes(dataset->vocab),
+    struct tw_shard head = {.token_bytes =
+                                tw_shard_token_bytes(dataset->vocab, dataset->has_answers),
                             .tokens_count = shard->tokens_count,
                             .documents_count = shard->documents_count};
     TW_TRY(tw_shard_plan(&head, err));
@@ -306,7 +313,7 @@ static enum tw_status check(const struct tw_dataset *dataset, struct tw_error *e
         return tw_fail(err, TW_CONFIG, "a tokenizer of %u bytes and a vocabulary of %u",
                        dataset->tokenizer_bytes, dataset->vocab);
     }
-    if (dataset->vocab == 0 || dataset->vocab > (uint32_t)1 << 31 ||
+    if (dataset->vocab == 0 || dataset->vocab > VOCAB_MAX >> (dataset->has_answers ? 1 : 0) ||
         dataset->separator < TW_SHARD_NO_SEPARATOR ||
         dataset->separator >= (int64_t)dataset->vocab) {
         return tw_fail(err, TW_CONFIG, "separator %lld, vocabulary %u",
@@ -354,7 +361,7 @@ static void put_all(const struct tw_dataset *dataset, struct writer *writer) {
     }
     put(writer, "\nheldout ");
     put_share(writer, dataset->heldout_millionths);
-    put(writer, "\n");
+    put(writer, dataset->has_answers ? "\nanswers marked\n" : "\n");
     for (uint32_t i = 0; i < dataset->sources_count; i++) {
         put(writer, "source ");
         put(writer, dataset->sources[i].name);
@@ -492,6 +499,10 @@ static enum tw_status read_tokens(struct reader *reader, struct tw_dataset *data
     if (!take(reader, "heldout ") || !take_share(reader, &dataset->heldout_millionths) ||
         !take_line_end(reader)) {
         return bad(reader, err, "no valid held-out share");
+    }
+    dataset->has_answers = take(reader, "answers ");
+    if (dataset->has_answers && (!take(reader, "marked") || !take_line_end(reader))) {
+        return bad(reader, err, "no valid word on answers");
     }
     return TW_OK;
 }
@@ -670,6 +681,12 @@ static enum tw_status check_tokens(const struct tw_dataset *dataset, const struc
 enum tw_status tw_dataset_check_run(const struct tw_dataset *dataset, const struct tw_run *run,
                                     struct tw_error *err) {
     TW_TRY(check_tokens(dataset, run, err));
+    if (run->data.loss == TW_LOSS_ANSWERS && !dataset->has_answers) {
+        return tw_fail(
+            err, TW_DATA,
+            "it marks no answers, and data.loss of the run is answers: prepare it as a chat "
+            "set, or set data.loss = all");
+    }
     if (run->data.documents == TW_DOCUMENTS_MASKED &&
         dataset->separator != (int64_t)run->data.separator) {
         return tw_fail(err, TW_DATA,
@@ -698,5 +715,6 @@ void tw_dataset_set_run(const struct tw_dataset *dataset, const struct tw_id *di
     run->data.heldout_millionths = dataset->heldout_millionths;
     run->data.separator = dataset->separator < 0 ? 0 : (uint32_t)dataset->separator;
     run->data.tokenizer = is_bytes ? TW_TOKENIZER_BYTES : TW_TOKENIZER_IDS;
+    run->data.loss = dataset->has_answers ? TW_LOSS_ANSWERS : TW_LOSS_ALL;
     run->model.vocab = is_bytes ? BYTES_VOCAB : dataset->vocab;
 }

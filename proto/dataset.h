@@ -43,12 +43,13 @@ _Static_assert(TW_SHARD_FIXED_BYTES + 32 * TW_SHARD_PIECES_MAX <= TW_SHARD_HEAD_
 
 struct tw_shard {
     uint32_t head_bytes;
-    uint32_t token_bytes; /* 1, 2 or 4: the least number of bytes that can hold a token */
+    uint32_t token_bytes; /* 1, 2 or 4: the least number of bytes that can hold a number */
     uint32_t vocab;       /* number of token values, 1 to 2^31 */
     int64_t separator;    /* token that begins every document, or TW_SHARD_NO_SEPARATOR */
     uint64_t tokens_count, documents_count; /* both at least 1 */
     struct tw_id tokenizer; /* SHA-256 of tokenizer.json; zero: each byte is a token */
     bool is_heldout;
+    bool has_answers; /* each number is 2 * token, plus 1 if the token is part of an answer */
     uint32_t source, number; /* position in the dataset, which makes each shard's head, and so its
                                 name, unique */
     /* derived from the fields above: */
@@ -57,8 +58,8 @@ struct tw_shard {
     uint32_t pieces_count;
 };
 
-/* Returns the fewest bytes (1, 2 or 4) that can store tokens below vocab. */
-uint32_t tw_shard_token_bytes(uint32_t vocab);
+/* Returns the fewest bytes (1, 2 or 4) that can store the numbers of tokens below vocab. */
+uint32_t tw_shard_token_bytes(uint32_t vocab, bool has_answers);
 
 /* Computes the derived fields from token_bytes, tokens_count and documents_count. Returns TW_LIMIT
  * if one shard cannot hold that many tokens, documents or pieces. */
@@ -97,6 +98,7 @@ uint32_t tw_shard_piece_bytes(const struct tw_shard *shard, uint32_t i);
  *      vocab 50257
  *      separator 50256                  or: separator none
  *      heldout 0.05
+ *      answers marked                   only if the numbers mark answers
  *      source prose 0.7                 or: source prose size
  *      shard 0 train 9ab1... 4096 16781312 8388608 5210
  *      shard 0 heldout ...
@@ -142,6 +144,7 @@ struct tw_dataset {
     uint32_t vocab;
     int64_t separator; /* token that begins a document, or TW_SHARD_NO_SEPARATOR */
     uint32_t heldout_millionths;
+    bool has_answers; /* of every shard */
     uint32_t sources_count;
     struct tw_dataset_source sources[TW_DATASET_SOURCES_MAX];
     uint32_t shards_count, shards_capacity;
@@ -183,14 +186,14 @@ uint64_t tw_dataset_tokens(const struct tw_dataset *dataset, bool is_heldout);
 
 /* ---- datasets of runs ----------------------------------------------------------------------- */
 
-/* Returns TW_DATA unless the run can train on this dataset. Compares vocabulary, byte tokens and
- * the separator of masked documents. If the manifest names a dataset, compares the held-out share
- * too. */
+/* Returns TW_DATA unless the run can train on this dataset. Compares vocabulary, byte tokens, the
+ * separator of masked documents, and marks of answers with data.loss. If the manifest names a
+ * dataset, compares the held-out share too. */
 enum tw_status tw_dataset_check_run(const struct tw_dataset *dataset, const struct tw_run *run,
                                     struct tw_error *err);
 
-/* Sets data.form, data.sha256, data.heldout, data.separator, data.tokenizer and model.vocab of the
- * run. *digest is the SHA-256 of the index. */
+/* Sets data.form, data.sha256, data.heldout, data.separator, data.tokenizer, data.loss and
+ * model.vocab of the run. *digest is the SHA-256 of the index. */
 void tw_dataset_set_run(const struct tw_dataset *dataset, const struct tw_id *digest,
                         struct tw_run *run);
 

@@ -405,8 +405,8 @@ static enum tw_status head_check(const struct tw_data_part *part, const uint8_t 
         shard.head_bytes + shard.body_bytes == file->bytes && shard.source == want->source &&
         shard.number == want->number && shard.tokens_count == want->tokens_count &&
         shard.documents_count == want->documents_count && shard.is_heldout == want->is_heldout &&
-        shard.vocab == index->vocab && shard.separator == index->separator &&
-        tw_id_equal(&shard.tokenizer, &index->tokenizer);
+        shard.has_answers == index->has_answers && shard.vocab == index->vocab &&
+        shard.separator == index->separator && tw_id_equal(&shard.tokenizer, &index->tokenizer);
     if (!is_it) {
         return tw_fail(err, TW_DATA,
                        "%s of the run's dataset is not the shard that the index says: the dataset "

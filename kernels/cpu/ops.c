@@ -236,13 +236,17 @@ double TW_CPU(cross_entropy)(void *dlogits, float *logits, const uint32_t *targe
     double loss = 0.0;
     for (size_t r = 0; r < cfg->rows; r++) {
         float *row = logits + r * cfg->logits_stride;
+        tw_act *to = (tw_act *)dlogits + r * cfg->dlogits_stride;
+        if ((targets[r] & TW_TOKEN_UNSCORED) != 0) {
+            if (dlogits != NULL) memset(to, 0, cfg->vocab * sizeof(*to));
+            continue;
+        }
         const float max = row_largest(row, cfg->vocab), target = row[targets[r]];
         const float sum = dlogits != NULL ? row_exp(row, cfg->vocab, max, true)
                                           : row_exp(row, cfg->vocab, max, false);
         const float log_sum = logf(sum);
         loss += (double)log_sum + ((double)max - (double)target);
         if (dlogits == NULL) continue;
-        tw_act *to = (tw_act *)dlogits + r * cfg->dlogits_stride;
         const float pull = 1.0f + 2.0f * cfg->z_loss * (max + log_sum);
         const float factor = cfg->scale * pull / sum, at_target = row[targets[r]] * factor;
         row_scale(to, row, cfg->vocab, factor);
@@ -273,13 +277,16 @@ static void scatter_row(float *to, const tw_act *dx, size_t n) {
     for (; i < n; i++) to[i] += tw_act_get(dx + i);
 }
 
+static size_t token_of(const struct tw_embedding *in, size_t b, size_t t) {
+    return in->tokens[b * in->token_stride + t] & ~TW_TOKEN_UNSCORED;
+}
+
 void TW_CPU(embedding)(void *x, const float *wte, const float *wpe, const struct tw_embedding *in) {
     const size_t width = in->width;
     for (size_t r = 0; r < in->rows; r++) {
         const size_t at = in->row_first + r, b = at / in->context, t = at % in->context;
         const float *position = wpe == NULL ? NULL : wpe + (in->position_first + t) * width;
-        gather_row((tw_act *)x + r * width, wte + in->tokens[b * in->token_stride + t] * width,
-                   position, width);
+        gather_row((tw_act *)x + r * width, wte + token_of(in, b, t) * width, position, width);
     }
 }
 
@@ -289,7 +296,7 @@ void TW_CPU(embedding_backward)(float *dwte, float *dwpe, const void *dx,
     for (size_t r = 0; r < in->rows; r++) {
         const size_t at = in->row_first + r, b = at / in->context, t = at % in->context;
         const tw_act *from = (const tw_act *)dx + r * width + first;
-        scatter_row(dwte + in->tokens[b * in->token_stride + t] * width + first, from, in->columns);
+        scatter_row(dwte + token_of(in, b, t) * width + first, from, in->columns);
         if (dwpe == NULL) continue;
         scatter_row(dwpe + (in->position_first + t) * width + first, from, in->columns);
     }

@@ -52,6 +52,18 @@ static __device__ __forceinline__ void store_columns(D *d, unsigned i, unsigned 
         if (i + j < columns) tw_store_f32(d, i + j, v[j]);
 }
 
+/* The part of a row without a loss. No thread reads this row. */
+template <typename D, int WIDTH>
+static __device__ __forceinline__ void skip_row(const struct tw_cuda_cross_entropy &rows,
+                                                size_t row) {
+    const float zeros[WIDTH] = {};
+    if (threadIdx.x == 0) rows.losses[row] = 0.0f;
+    if (rows.dlogits == NULL) return;
+    D *const d = (D *)rows.dlogits + row * rows.shape.dlogits_stride;
+    for (unsigned i = threadIdx.x * WIDTH; i < rows.dlogits_columns; i += THREADS * WIDTH)
+        store_columns<WIDTH>(d, i, rows.dlogits_columns, zeros);
+}
+
 /* D may overwrite X. If both have the same width, a thread writes only elements that it has read
  * itself. A narrower D needs a barrier, because an iteration of the block writes where other
  * threads read in this or an earlier iteration. */
@@ -62,6 +74,10 @@ static __global__ void __launch_bounds__(THREADS)
     const size_t row = blockIdx.x;
     const X *const x = (const X *)rows.logits + row * shape.logits_stride;
     const uint32_t target = rows.targets[row];
+    if ((target & TW_TOKEN_UNSCORED) != 0) {
+        skip_row<D, WIDTH>(rows, row);
+        return;
+    }
     running seen = {-FLT_MAX, 0.0f};
     for (unsigned i = threadIdx.x * WIDTH; i < shape.vocab; i += THREADS * WIDTH) {
         float v[WIDTH];

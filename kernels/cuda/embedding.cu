@@ -13,7 +13,7 @@ enum : unsigned { CHUNK = 32, COLUMNS = 128 };
 static __host__ __device__ __forceinline__ uint32_t token_of(const struct tw_embedding &in,
                                                              size_t row) {
     const size_t at = in.row_first + row;
-    return in.tokens[at / in.context * in.token_stride + at % in.context];
+    return in.tokens[at / in.context * in.token_stride + at % in.context] & ~TW_TOKEN_UNSCORED;
 }
 
 template <typename T, int WIDTH>

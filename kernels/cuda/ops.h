@@ -146,7 +146,7 @@ struct tw_cuda_cross_entropy {
     const void *logits;       /* (rows, vocab) */
     void *dlogits; /* NULL: only the loss is computed. May share the memory of logits if rows of
                       both begin at the same addresses and its type is no wider */
-    const uint32_t *targets; /* (rows), each below vocab */
+    const uint32_t *targets; /* (rows), each below vocab; the bit TW_TOKEN_UNSCORED: no loss */
     float *losses; /* (rows): loss of each row, without scale and without the z_loss term */
 };
 void tw_cuda_cross_entropy(void *stream, const struct tw_cuda_cross_entropy *rows);

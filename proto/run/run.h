@@ -20,6 +20,7 @@ enum tw_family { TW_FAMILY_GPT2, TW_FAMILY_LLAMA, TW_FAMILY_TENSORS };
 enum tw_tokenizer_kind { TW_TOKENIZER_BYTES, TW_TOKENIZER_IDS };
 enum tw_form { TW_FORM_FILE, TW_FORM_DATASET };
 enum tw_documents { TW_DOCUMENTS_JOINED, TW_DOCUMENTS_MASKED };
+enum tw_loss { TW_LOSS_ALL, TW_LOSS_ANSWERS };
 enum tw_optimizer { TW_OPTIMIZER_ADAMW, TW_OPTIMIZER_MUON };
 enum tw_schedule { TW_SCHEDULE_COSINE, TW_SCHEDULE_WSD, TW_SCHEDULE_LINEAR };
 enum tw_pattern { TW_PATTERN_STRIDED, TW_PATTERN_SEQUENTIAL };
@@ -124,6 +125,7 @@ struct tw_run {
         uint32_t separator;             /* masked: the token that begins a document */
         uint32_t curriculum_millionths; /* fraction of a node's tokens over which the training
                                            windows go from easy to hard */
+        enum tw_loss loss; /* tokens that the loss counts. Not in the canonical text if ALL */
     } data;
 
     struct {

@@ -22,7 +22,7 @@ static const char *const engine_keys[] = {
 /* Keys of the training data. Unless data.sha256 names that data, the trainer chooses its own. */
 static const char *const data_keys[] = {
     "model.vocab",    "data.tokenizer", "data.form",       "data.heldout",
-    "data.documents", "data.separator", "data.curriculum",
+    "data.documents", "data.separator", "data.curriculum", "data.loss",
 };
 
 static bool has(const char *const *names, size_t count, const char *name) {
@@ -166,6 +166,10 @@ static enum tw_status check_data(const struct tw_run *run, struct tw_error *err)
                        "data.separator (%u) is no token of model.vocab = %u: give the token that "
                        "begins a document",
                        run->data.separator, run->model.vocab);
+    if (run->data.loss == TW_LOSS_ANSWERS && run->data.form != TW_FORM_DATASET)
+        return tw_fail(
+            err, TW_CONFIG,
+            "data.loss = answers needs a dataset that marks answers: data.form = dataset");
     return TW_OK;
 }
 

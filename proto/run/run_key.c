@@ -26,6 +26,7 @@ static const char *const families[] = {"gpt2", "llama", "tensors", NULL};
 static const char *const tokenizers[] = {"bytes", "ids", NULL};
 static const char *const forms[] = {"file", "dataset", NULL};
 static const char *const documents[] = {"joined", "masked", NULL};
+static const char *const losses[] = {"all", "answers", NULL};
 static const char *const optimizers[] = {"adamw", "muon", NULL};
 static const char *const schedules[] = {"cosine", "wsd", "linear", NULL};
 static const char *const presets[] = {"diloco",    "streaming",  "eager",     "noloco", "co2",
@@ -105,6 +106,8 @@ static const struct tw_run_key keys[] = {
     NUMBER(
         "data.curriculum", TW_RUN_REAL, data.curriculum_millionths, 0, MILLION,
         "share of a node's planned tokens over which its windows go from easy to hard; 0 is none"),
+    ENUM("data.loss", data.loss, losses,
+         "tokens whose loss counts; answers: those of the assistant, in a dataset of chats"),
 
     NUMBER("train.batch", TW_RUN_U32, train.batch, 1, 65536, "sequences per inner step and node"),
     NUMBER("train.tokens", TW_RUN_TOKENS, train.tokens, 1, tokens_max,

@@ -75,6 +75,35 @@ static void check(const struct tw_ops *ops, struct tw_rng *rng) {
     }
 }
 
+/* A row that is not scored has no loss and no gradient, and changes no other row. */
+static void check_unscored(const struct tw_ops *ops, struct tw_rng *rng) {
+    for (size_t v = 0; v < VOCABS; v++) {
+        struct inputs in = inputs_new(rng, vocabs[v], 0.01f);
+        const size_t n = ROWS * in.cfg.dlogits_stride;
+        float *logits = fill_copy(in.logits, ROWS * in.cfg.logits_stride);
+        void *all = act_new(ops, rng, n, 1.0f), *some = act_copy(ops, all, n);
+        double want = 0.0;
+        for (size_t r = 0; r < ROWS; r++) {
+            const struct tw_cross_entropy one = {
+                .rows = 1, .vocab = vocabs[v], .logits_stride = in.cfg.logits_stride};
+            float *row = fill_copy(in.logits + r * one.logits_stride, one.logits_stride);
+            if (r % 2 == 0) want += ops->cross_entropy(NULL, row, &in.targets[r], &one);
+            free(row);
+        }
+        (void)ops->cross_entropy(all, logits, in.targets, &in.cfg);
+        for (size_t r = 1; r < ROWS; r += 2) in.targets[r] |= TW_TOKEN_UNSCORED;
+        memcpy(logits, in.logits, ROWS * in.cfg.logits_stride * sizeof(float));
+        const double loss = ops->cross_entropy(some, logits, in.targets, &in.cfg);
+        assert_close(ops, "loss", 0, loss, want, 1e-6, 1.0 + fabs(want));
+        for (size_t i = 0; i < n; i++) {
+            const size_t row = i / in.cfg.dlogits_stride, column = i % in.cfg.dlogits_stride;
+            const bool is_zero = row % 2 == 1 && column < vocabs[v];
+            assert_true(act_get(ops, some, i) == (is_zero ? 0.0 : act_get(ops, all, i)));
+        }
+        free(logits), free(all), free(some), free(in.logits);
+    }
+}
+
 /* The gradient may overwrite its logits. */
 static void check_in_place(const struct tw_ops *ops, struct tw_rng *rng) {
     struct inputs in = inputs_new(rng, 301, 0.0f);
@@ -126,6 +155,7 @@ static void check_not_finite(const struct tw_ops *ops, struct tw_rng *rng) {
 }
 
 TABLES_TEST(loss_is_what_double_says_and_the_gradient_its_differences, check)
+TABLES_TEST(rows_that_are_not_scored_have_no_loss, check_unscored)
 TABLES_TEST(gradient_may_lie_over_its_logits, check_in_place)
 TABLES_TEST(logits_far_apart_are_no_trouble, check_extremes)
 TABLES_TEST(loss_is_not_finite_if_a_logit_is_not, check_not_finite)
@@ -134,6 +164,7 @@ int main(void) {
     print_message("seed %d\n", TABLES_SEED);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loss_is_what_double_says_and_the_gradient_its_differences),
+        cmocka_unit_test(rows_that_are_not_scored_have_no_loss),
         cmocka_unit_test(gradient_may_lie_over_its_logits),
         cmocka_unit_test(logits_far_apart_are_no_trouble),
         cmocka_unit_test(loss_is_not_finite_if_a_logit_is_not),

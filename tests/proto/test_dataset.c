@@ -127,6 +127,27 @@ FACT(bytes_and_sizes_instead_of_weights_come_back) {
     assert_int_equal(back.sources[0].weight_millionths, 0);
 }
 
+FACT(marks_of_answers_come_back) {
+    static struct tw_run run;
+    dataset.has_answers = true;
+    dataset.vocab = 30000;
+    dataset.separator = TW_SHARD_NO_SEPARATOR;
+    assert_int_equal(tw_dataset_encode(&dataset, text, sizeof(text), &size, &err), TW_OK);
+    text[size] = '\0';
+    assert_non_null(strstr(text, "\nheldout 0.05\nanswers marked\nsource prose"));
+    assert_int_equal(decode(), TW_OK);
+    assert_true(back.has_answers);
+    tw_dataset_set_run(&back, &(struct tw_id){{1}}, &run);
+    assert_int_equal(run.data.loss, TW_LOSS_ANSWERS);
+    assert_int_equal(tw_dataset_check_run(&back, &run, &err), TW_OK);
+    back.has_answers = false;
+    assert_int_equal(tw_dataset_check_run(&back, &run, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "marks no answers"));
+    change("answers marked", "answers maybe");
+    assert_int_equal(decode(), TW_CORRUPT);
+    assert_non_null(strstr(err.message, "line 7"));
+}
+
 FACT(files_are_named_by_their_place) {
     char name[TW_DATASET_FILE_BYTES];
     tw_dataset_file(&dataset, &shards[1], name);

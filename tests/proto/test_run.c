@@ -207,6 +207,23 @@ TEST(an_owner_is_part_of_the_runs_name) {
     assert_false(tw_id_equal(&first, &other));
 }
 
+TEST(the_loss_is_written_only_if_it_leaves_tokens_out) {
+    struct tw_run back;
+    tw_run_defaults(&run);
+    tw_run_encode(&run, text, &size);
+    assert_null(memmem(text, size, "data.loss", 9));
+    run.data.loss = TW_LOSS_ANSWERS;
+    assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "needs a dataset"));
+    run.data.form = TW_FORM_DATASET;
+    run.data.sha256.bytes[0] = 1;
+    assert_int_equal(tw_run_check(&run, &err), TW_OK);
+    tw_run_encode(&run, text, &size);
+    assert_non_null(memmem(text, size, "\ndata.loss = answers\n", 21));
+    assert_int_equal(tw_run_decode(text, size, &back, &err), TW_OK);
+    assert_int_equal(back.data.loss, TW_LOSS_ANSWERS);
+}
+
 TEST(a_separator_must_be_a_token_only_when_it_masks) {
     tw_run_defaults(&run);
     run.data.separator = 256;

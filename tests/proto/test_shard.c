@@ -43,10 +43,14 @@ FACT(sizes_follow_from_the_counts) {
     assert_int_equal(tw_shard_piece_bytes(&f->shard, 0), TW_SHARD_PIECE_BYTES);
     assert_int_equal(tw_shard_piece_bytes(&f->shard, 2),
                      f->shard.body_bytes - 2 * TW_SHARD_PIECE_BYTES);
-    assert_int_equal(tw_shard_token_bytes(256), 1);
-    assert_int_equal(tw_shard_token_bytes(257), 2);
-    assert_int_equal(tw_shard_token_bytes(65536), 2);
-    assert_int_equal(tw_shard_token_bytes(65537), 4);
+    assert_int_equal(tw_shard_token_bytes(256, false), 1);
+    assert_int_equal(tw_shard_token_bytes(257, false), 2);
+    assert_int_equal(tw_shard_token_bytes(65536, false), 2);
+    assert_int_equal(tw_shard_token_bytes(65537, false), 4);
+    assert_int_equal(tw_shard_token_bytes(128, true), 1);
+    assert_int_equal(tw_shard_token_bytes(256, true), 2);
+    assert_int_equal(tw_shard_token_bytes(32769, true), 4);
+    assert_int_equal(tw_shard_token_bytes(1u << 31, true), 4);
 }
 
 FACT(a_head_comes_back_as_it_was) {
@@ -78,6 +82,21 @@ FACT(no_separator_differs_from_every_token) {
     assert_int_equal(back.separator, TW_SHARD_NO_SEPARATOR);
 }
 
+FACT(marks_of_answers_widen_the_numbers) {
+    struct fixture *f = *state;
+    struct tw_shard back;
+    f->shard.vocab = 40000;
+    f->shard.separator = 3;
+    f->shard.has_answers = true;
+    tw_shard_encode(&f->shard, f->digests, f->head);
+    assert_int_equal(tw_shard_decode(f->head, 4096, &back, &f->err), TW_CORRUPT);
+    f->shard.vocab = 32768;
+    tw_shard_encode(&f->shard, f->digests, f->head);
+    assert_int_equal(tw_shard_decode(f->head, 4096, &back, &f->err), TW_OK);
+    assert_true(back.has_answers);
+    assert_true(back.is_heldout);
+}
+
 /* Offset in the head, value written there, expected status and message. */
 FACT(any_number_that_does_not_fit_is_refused) {
     static const struct {
@@ -102,7 +121,7 @@ FACT(any_number_that_does_not_fit_is_refused) {
         {24, TOKENS + 1, TW_LIMIT, "at least one"},
         {32, 0, TW_CORRUPT, "tokens of 0"},
         {32, 70000, TW_CORRUPT, "tokens of 70000"},
-        {36, 2, TW_CORRUPT, "does not add up"},
+        {36, 4, TW_CORRUPT, "does not add up"},
         {72, VOCAB, TW_CORRUPT, "separator"},
         {84, 1, TW_CORRUPT, "does not add up"},
         {124, 1, TW_CORRUPT, "does not add up"},

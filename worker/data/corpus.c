@@ -232,6 +232,7 @@ static enum tw_status open_shard(struct tw_corpus *corpus, const char *path, str
     corpus->about.vocab = shard.vocab;
     corpus->about.separator = shard.separator;
     corpus->about.tokenizer = shard.tokenizer;
+    corpus->about.has_answers = shard.has_answers;
     if (tw_token_file_is_there(file)) return TW_OK;
     return tw_fail(
         err, TW_DATA,
@@ -295,7 +296,9 @@ static enum tw_status set_shard_file(struct tw_corpus_file *file, const struct t
                                      const struct tw_dataset_shard *named, const char *folder,
                                      struct tw_error *err) {
     char name[TW_DATASET_FILE_BYTES];
-    struct tw_shard shard = {.token_bytes = tw_shard_token_bytes(dataset->vocab),
+    struct tw_shard shard = {.token_bytes =
+                                 tw_shard_token_bytes(dataset->vocab, dataset->has_answers),
+                             .has_answers = dataset->has_answers,
                              .tokens_count = named->tokens_count,
                              .documents_count = named->documents_count};
     tw_dataset_file(dataset, named, name);

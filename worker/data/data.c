@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "kernels/ops.h"
 #include "proto/dataset.h"
 #include "worker/data/corpus.h"
 #include "worker/data/stream.h"
@@ -50,7 +51,7 @@ static enum tw_status count_tokens(struct work *work, struct tw_error *err) {
         const uint64_t left = work->count - at;
         const uint32_t n = left < BLOCK_TOKENS ? (uint32_t)left : BLOCK_TOKENS;
         TW_TRY(tw_token_read(work->reader, work->file, work->first + at, n, work->tokens, err));
-        for (uint32_t i = 0; i < n; i++) work->bits[work->tokens[i]]++;
+        for (uint32_t i = 0; i < n; i++) work->bits[work->tokens[i] & ~TW_TOKEN_UNSCORED]++;
     }
     return TW_OK;
 }
@@ -61,7 +62,8 @@ static enum tw_status rate_windows(struct work *work, struct tw_error *err) {
         const uint32_t n = left < BLOCK_TOKENS ? (uint32_t)left : BLOCK_TOKENS;
         TW_TRY(tw_token_read(work->reader, work->file, work->first + at, n, work->tokens, err));
         for (uint32_t i = 0; i < n; i++) {
-            work->rated[(at + i) / work->context].surprisal += work->bits[work->tokens[i]];
+            work->rated[(at + i) / work->context].surprisal +=
+                work->bits[work->tokens[i] & ~TW_TOKEN_UNSCORED];
         }
     }
     return TW_OK;
@@ -137,6 +139,7 @@ struct tw_data_inner {
     uint64_t heldout_windows; /* held-out windows of files that have arrived */
     uint64_t easy_tokens;     /* length of the curriculum in tokens that this node draws */
     bool is_only_measured;    /* every window is held out, none is drawn */
+    bool scores_all;          /* marks of answers are ignored: data.loss = all */
 };
 
 /* ---- does it match the run ------------------------------------------------------------------- */
@@ -372,6 +375,7 @@ static enum tw_status open_inner(struct tw_data *data, const char *path, const s
     data->tokens_count =
         tw_corpus_tokens(&inner->corpus, false) + tw_corpus_tokens(&inner->corpus, true);
     inner->stream.context = run->model.context;
+    inner->scores_all = run->data.loss == TW_LOSS_ALL;
     TW_TRY(split_files(data, run, err));
     TW_TRY(check_windows(data, path, err));
     const uint64_t planned = run->train.tokens / run->sync.nodes;
@@ -421,8 +425,11 @@ void tw_data_close(struct tw_data *data) {
 
 static enum tw_status read_window(struct tw_data_inner *inner, uint32_t file, uint64_t first,
                                   uint32_t *tokens, struct tw_error *err) {
-    return tw_token_read(&inner->reader, &inner->corpus.files[file].tokens, first,
-                         inner->stream.context + 1, tokens, err);
+    const uint32_t count = inner->stream.context + 1;
+    TW_TRY(tw_token_read(&inner->reader, &inner->corpus.files[file].tokens, first, count, tokens,
+                         err));
+    for (uint32_t i = 0; i < count && inner->scores_all; i++) tokens[i] &= ~TW_TOKEN_UNSCORED;
+    return TW_OK;
 }
 
 /* Draws a window while the curriculum lasts. The windows of a stretch (stream.h) are sorted at the

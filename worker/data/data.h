@@ -8,8 +8,9 @@
  *
  * Every epoch visits every window once, in an order that differs from epoch to epoch
  * (worker/data/stream.h). Sources are mixed by weight. The manifest may ask for a curriculum, which
- * at first draws easy windows and then harder ones. Shards that the index of a dataset names may be
- * missing. Until they arrive, other windows replace theirs. */
+ * at first draws easy windows and then harder ones. With data.loss = answers, tokens outside
+ * answers have the bit TW_TOKEN_UNSCORED. Shards that the index of a dataset names may be missing.
+ * Until they arrive, other windows replace theirs. */
 #ifndef TW_WORKER_DATA_DATA_H
 #define TW_WORKER_DATA_DATA_H
 

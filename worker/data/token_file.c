@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "kernels/ops.h"
 
 enum { TOKEN_BYTES_MAX = 8, ROOM_BYTES = TW_TOKEN_READ_MAX * TOKEN_BYTES_MAX };
 _Static_assert((int)ROOM_BYTES >= (int)TW_SHARD_PIECE_BYTES, "a piece fits");
@@ -28,6 +29,7 @@ void tw_token_file_deinit(struct tw_token_file *file) {
 void tw_token_file_set_shard(struct tw_token_file *file, const struct tw_shard *shard) {
     file->is_shard = true;
     file->token_bytes = shard->token_bytes;
+    file->has_answers = shard->has_answers;
     file->begin_bytes = shard->head_bytes;
     file->tokens_count = shard->tokens_count;
     file->documents_begin = shard->documents_begin;
@@ -176,7 +178,9 @@ static enum tw_status take_tokens(const struct tw_token_reader *reader,
                                   const struct tw_token_file *file, uint64_t first, uint32_t count,
                                   uint32_t *tokens, struct tw_error *err) {
     for (uint32_t i = 0; i < count; i++) {
-        const uint64_t token = token_at(file, reader->bytes, i);
+        const uint64_t number = token_at(file, reader->bytes, i);
+        const uint64_t token = file->has_answers ? number >> 1 : number;
+        const bool is_unscored = file->has_answers && (number & 1) == 0;
         if (token >= reader->vocab || token > UINT32_MAX) {
             return tw_fail(err, TW_DATA,
                            "%.120s: token %" PRIu64 " is %" PRId64
@@ -184,7 +188,7 @@ static enum tw_status take_tokens(const struct tw_token_reader *reader,
                            ": it was not made with this model's tokenizer",
                            file->path, first + i, (int64_t)token, reader->vocab);
         }
-        tokens[i] = (uint32_t)token;
+        tokens[i] = (uint32_t)token | (is_unscored ? TW_TOKEN_UNSCORED : 0);
     }
     return TW_OK;
 }

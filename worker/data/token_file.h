@@ -22,6 +22,7 @@ struct tw_token_file {
     int fd;               /* -1: not open */
     uint32_t token_bytes; /* bytes per token: 1, 2, 4 or 8, little-endian */
     bool is_signed;
+    bool has_answers;     /* a shard that marks answers: other tokens are read as unscored */
     uint64_t begin_bytes; /* offset of the first token */
     uint64_t tokens_count;
     uint64_t file_bytes;
@@ -57,7 +58,8 @@ void tw_token_reader_deinit(struct tw_token_reader *reader);
 enum tw_status tw_token_open(struct tw_token_reader *reader, struct tw_token_file *file,
                              struct tw_error *err);
 
-/* Reads tokens [first, first + count), which must be within tokens_count, into tokens (count).
+/* Reads tokens [first, first + count), which must be within tokens_count, into tokens (count). In a
+ * shard that marks answers, every other token has the bit TW_TOKEN_UNSCORED.
  * Fails with TW_DATA if the file is truncated, damaged, or has a token outside the vocabulary; the
  * message names the file and the place. */
 enum tw_status tw_token_read(struct tw_token_reader *reader, struct tw_token_file *file,

@@ -678,14 +678,26 @@ enum tw_status tw_engine_check_tokens(const struct tw_engine *engine, const uint
                                       uint64_t count, struct tw_error *err) {
     const uint32_t vocab = engine->run->model.vocab;
     for (uint64_t i = 0; i < count; i++) {
-        if (tokens[i] >= vocab) {
+        const uint32_t token = tokens[i] & ~TW_TOKEN_UNSCORED;
+        if (token >= vocab) {
             return tw_fail(err, TW_DATA,
                            "token %u is outside the vocabulary of %u: the data was not made with "
                            "this run's tokenizer",
-                           tokens[i], vocab);
+                           token, vocab);
         }
     }
     return TW_OK;
+}
+
+uint64_t tw_engine_scored(const struct tw_engine *engine, const uint32_t *tokens,
+                          uint32_t sequences_count) {
+    const uint32_t context = engine->run->model.context;
+    uint64_t scored = 0;
+    for (uint32_t b = 0; b < sequences_count; b++) {
+        const uint32_t *const targets = tokens + (size_t)b * (context + 1) + 1;
+        for (uint32_t t = 0; t < context; t++) scored += (targets[t] & TW_TOKEN_UNSCORED) == 0;
+    }
+    return scored;
 }
 
 enum tw_status tw_engine_pull(struct tw_engine *engine, uint32_t arrays, uint64_t begin, uint64_t n,
@@ -738,17 +750,18 @@ enum tw_status tw_engine_check_stop(const struct tw_engine *engine, struct tw_er
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
-/* Runs sequences_count sequences of context + 1 tokens in micro-batches. Returns the mean loss. If
- * is_learning, leaves the gradient of the mean loss in engine->gradient. */
+/* Runs sequences_count sequences of context + 1 tokens in micro-batches. Returns the mean loss of
+ * the scored tokens. If is_learning, leaves its gradient in engine->gradient. */
 static double run_passes(struct tw_engine *engine, bool is_learning, const uint32_t *tokens,
                          uint32_t sequences_count) {
     const struct tw_run *run = engine->run;
     struct tw_model *model = &engine->memory->model;
     const uint32_t context = model->shape.context, stride = context + 1;
     const uint32_t most = model->config.sequences;
+    const uint64_t scored = tw_engine_scored(engine, tokens, sequences_count);
     struct tw_model_learn learn = {
         .gradient = engine->gradient,
-        .scale = 1.0f / ((float)sequences_count * (float)context),
+        .scale = tw_engine_scale(scored),
         .z_loss = (float)(run->train.z_loss_millionths / 1e6),
         .is_first = true,
     };
@@ -768,7 +781,7 @@ static double run_passes(struct tw_engine *engine, bool is_learning, const uint3
             is_learning ? tw_model_backward(model, &batch, &learn) : tw_model_loss(model, &batch);
         learn.is_first = false;
     }
-    return loss / ((double)sequences_count * context);
+    return tw_engine_mean(loss, scored);
 }
 
 enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, float lr,
@@ -802,7 +815,7 @@ enum tw_status tw_engine_loss(struct tw_engine *engine, const float *params, con
         engine, tokens, (uint64_t)sequences_count * (engine->run->model.context + 1), err));
     if (engine->memory->gpu != NULL) {
         TW_TRY(tw_gpu_loss(engine->memory->gpu, params, tokens, sequences_count, loss_out, err));
-        *loss_out /= (double)sequences_count * engine->run->model.context;
+        *loss_out = tw_engine_mean(*loss_out, tw_engine_scored(engine, tokens, sequences_count));
         return TW_OK;
     }
     use_params(engine, params);

@@ -169,9 +169,16 @@ void tw_engine_init_params(const struct tw_run *run, const struct tw_layout *lay
  * `stop` is borrowed; NULL: calls are never stopped. */
 void tw_engine_watch(struct tw_engine *engine, const _Atomic bool *stop);
 
+/* Returns the number of targets in tokens (sequences_count, context + 1) whose loss counts: those
+ * without the bit TW_TOKEN_UNSCORED. */
+uint64_t tw_engine_scored(const struct tw_engine *engine, const uint32_t *tokens,
+                          uint32_t sequences_count);
+
 /* One inner step: forward, backward, clip, update. tokens (batch, context + 1): row b predicts
- * tokens[b][1..context] from tokens[b][0..context-1]. Returns TW_DATA, with nothing changed, if a
- * token is outside the vocabulary. A gradient that is not finite is no error: it sets is_skipped.
+ * tokens[b][1..context] from tokens[b][0..context-1]. Tokens with the bit TW_TOKEN_UNSCORED are
+ * seen but not learned; if all have it, the loss and the gradient are 0. Returns TW_DATA, with
+ * nothing changed, if a token is outside the vocabulary. A gradient that is not finite is no error:
+ * it sets is_skipped.
  */
 enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, float lr,
                               struct tw_step_result *result, struct tw_error *err);
@@ -187,9 +194,9 @@ typedef const uint32_t *tw_engine_next(void *self);
  * ahead. */
 void tw_engine_look_ahead(struct tw_engine *engine, tw_engine_next *next, void *self);
 
-/* Computes the mean loss of `params` in nats per token on tokens (sequences_count, context + 1),
- * for any number of sequences. Changes neither theta nor the moments. Returns TW_DATA if a token is
- * outside the vocabulary. */
+/* Computes the mean loss of `params` in nats per scored token on tokens (sequences_count, context +
+ * 1), for any number of sequences; 0 if no token is scored. Changes neither theta nor the moments.
+ * Returns TW_DATA if a token is outside the vocabulary. */
 enum tw_status tw_engine_loss(struct tw_engine *engine, const float *params, const uint32_t *tokens,
                               uint32_t sequences_count, double *loss_out, struct tw_error *err);
 

@@ -52,6 +52,15 @@ enum tw_status tw_engine_check_stop(const struct tw_engine *engine, struct tw_er
 enum tw_status tw_engine_check_tokens(const struct tw_engine *engine, const uint32_t *tokens,
                                       uint64_t count, struct tw_error *err);
 
+/* The factor of a gradient, and the mean loss, where `scored` tokens count; 0 if none does. */
+static inline float tw_engine_scale(uint64_t scored) {
+    return scored == 0 ? 0.0f : 1.0f / (float)scored;
+}
+
+static inline double tw_engine_mean(double loss, uint64_t scored) {
+    return scored == 0 ? loss : loss / (double)scored;
+}
+
 /* Helpers for plans:
  * - plan_sum adds up the uses of memory.
  * - plan_sequences returns the number of sequences to split into passes.

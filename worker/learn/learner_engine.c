@@ -87,22 +87,34 @@ enum { GROUP_MAX = 8, GROUPS_WANTED = 16 };
 
 /* Sums over groups of windows, for mean and standard error in one pass.
  *
- *     m_g = mean loss of group g,  w_g = windows of g / all windows
+ *     m_g = mean loss of group g,  w_g = scored tokens of g / all scored tokens
  *     mean = sum w_g * m_g
  *     error^2 = n / (n - 1) * sum (w_g * (m_g - mean))^2  over n groups
  *
- * squares, cross and weights are the sums of (w_g * m_g)^2, w_g^2 * m_g and w_g^2. */
+ * squares, cross and weights are the sums of (w_g * m_g)^2, w_g^2 * m_g and w_g^2. Until `finish`,
+ * w_g is the number of scored tokens. */
 struct sums {
     double mean, squares, cross, weights;
-    uint64_t groups;
+    uint64_t groups, scored;
 };
 
-static void add_group(struct sums *sums, double mean, double weight) {
+static void add_group(struct sums *sums, double mean, uint64_t scored) {
+    const double weight = (double)scored;
+    if (scored == 0) return;
+    sums->scored += scored;
     sums->mean += weight * mean;
     sums->squares += weight * mean * weight * mean;
     sums->cross += weight * weight * mean;
     sums->weights += weight * weight;
     sums->groups++;
+}
+
+static void finish(struct sums *sums) {
+    const double all = (double)sums->scored;
+    sums->mean /= all;
+    sums->squares /= all * all;
+    sums->cross /= all * all;
+    sums->weights /= all * all;
 }
 
 static double error_of(const struct sums *sums) {
@@ -154,16 +166,22 @@ enum tw_status tw_eval_heldout_shown(struct tw_engine *engine, struct tw_data *d
         if (status == TW_OK) {
             status = tw_engine_loss(engine, params, tokens, taken, &loss, err);
         }
-        add_group(&sums, loss, (double)taken / (double)count);
+        add_group(&sums, loss, tw_engine_scored(engine, tokens, taken));
         if (status == TW_OK && wish->progress != NULL) wish->progress(wish->user, i, count);
     }
     tw_engine_hold(engine, NULL);
     free(tokens);
     if (status != TW_OK) return status;
+    if (sums.scored == 0) {
+        return tw_fail(err, TW_DATA,
+                       "the held-out windows hold no token of an answer: hold out "
+                       "more, or train with a longer context");
+    }
+    finish(&sums);
     *eval = (struct tw_eval){.nats = sums.mean,
                              .standard_error = error_of(&sums),
                              .windows = count,
-                             .tokens = count * data->context};
+                             .tokens = sums.scored};
     return TW_OK;
 }
 
@@ -309,12 +327,13 @@ static enum tw_status sampler_take(struct tw_text_sampler *sampler,
         tw_engine_cache_bytes(source->engine) > TW_TEXT_SAMPLE_CACHE) {
         return tw_fail(err, TW_AGAIN, "no sample of text can be taken of this run");
     }
-    uint32_t *const window = malloc((source->data->context + (size_t)1) * sizeof(*window));
+    uint32_t *const window = calloc(source->data->context + (size_t)1, sizeof(*window));
     if (window == NULL) return tw_fail(err, TW_NOMEM, "no memory for a sample of text");
     /* The windows chosen lie far apart, so that each sample begins elsewhere. */
     const uint64_t index = sampler->taken_count++ * UINT64_C(0x9E3779B97F4A7C15) % windows;
     memset(sample, 0, sizeof(*sample));
     enum tw_status status = tw_data_heldout(source->data, index, windows, window, err);
+    for (uint32_t i = 0; i <= source->data->context; i++) window[i] &= ~TW_TOKEN_UNSCORED;
     if (status == TW_OK) status = continue_window(sampler, source, bytes, window, sample, err);
     free(window);
     return status;

@@ -29,7 +29,7 @@ static uint32_t token_at(uint32_t shard, uint32_t i) {
 static void shard_make(struct dataset_sample *sample, uint32_t i, uint32_t tokens,
                        struct sample_file *file) {
     struct tw_dataset_shard *row = &sample->shards[i];
-    struct tw_shard shard = {.token_bytes = tw_shard_token_bytes(sample->index.vocab),
+    struct tw_shard shard = {.token_bytes = tw_shard_token_bytes(sample->index.vocab, false),
                              .vocab = sample->index.vocab,
                              .separator = 0,
                              .tokens_count = tokens,

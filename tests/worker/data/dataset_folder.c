@@ -30,7 +30,7 @@ static void write_shard(const char *folder, const struct dataset_plan *plan,
                         const struct tw_dataset *dataset, struct tw_dataset_shard *named) {
     const uint32_t tokens = plan->shard_tokens;
     struct tw_shard shard = {
-        .token_bytes = tw_shard_token_bytes(plan->vocab),
+        .token_bytes = tw_shard_token_bytes(plan->vocab, plan->has_answers),
         .vocab = plan->vocab,
         .separator = plan->separator,
         .tokens_count = tokens,
@@ -39,13 +39,15 @@ static void write_shard(const char *folder, const struct dataset_plan *plan,
         .source = named->source,
         .number = named->number,
         .is_heldout = named->is_heldout,
+        .has_answers = plan->has_answers,
     };
     assert_int_equal(tw_shard_plan(&shard, NULL), TW_OK);
     const size_t size = shard.head_bytes + (size_t)shard.body_bytes;
     uint8_t *const file = calloc(size, 1), *const body = file + shard.head_bytes;
     for (uint32_t i = 0; i < tokens; i++) {
+        const uint32_t token = plan->token(named->source, named->is_heldout, named->number, i);
         put_token(body + (size_t)i * shard.token_bytes, shard.token_bytes,
-                  plan->token(named->source, named->is_heldout, named->number, i));
+                  plan->has_answers ? 2 * token + i / plan->document_tokens % 2 : token);
     }
     for (uint32_t i = 0; i < shard.documents_count; i++) {
         tw_put_u32(body + shard.documents_begin + 4 * (size_t)i, i * plan->document_tokens);
@@ -78,6 +80,7 @@ struct tw_id dataset_folder_write(const char *folder, const struct dataset_plan 
         .vocab = plan->vocab,
         .separator = plan->separator,
         .heldout_millionths = plan->heldout_millionths,
+        .has_answers = plan->has_answers,
         .sources_count = plan->sources_count,
         .shards_capacity = each * plan->sources_count,
         .shards = calloc((size_t)each * plan->sources_count, sizeof(*dataset->shards)),

@@ -2,6 +2,7 @@
 #ifndef TW_TESTS_WORKER_DATA_DATASET_FOLDER_H
 #define TW_TESTS_WORKER_DATA_DATASET_FOLDER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/dataset.h"
@@ -17,6 +18,7 @@ struct dataset_plan {
     uint32_t weights_millionths[4];
     uint32_t train_shards, heldout_shards;
     uint32_t shard_tokens, document_tokens;
+    bool has_answers; /* the tokens of every second document are answers */
     uint32_t (*token)(uint32_t source, bool is_heldout, uint32_t shard, uint32_t i);
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "kernels/ops.h"
 #include "tests/worker/data/dataset_folder.h"
 #include "worker/data/data.h"
 
@@ -232,6 +233,30 @@ FACT(another_shard_under_the_name_is_refused) {
     }
     assert_int_equal(status, TW_DATA);
     assert_non_null(strstr(f->err.message, "00000.shard is not the shard that the index names"));
+}
+
+FACT(tokens_outside_answers_are_marked_if_the_loss_asks) {
+    struct fixture *const f = *state;
+    uint32_t tokens[WINDOW];
+    f->plan.has_answers = true;
+    write_dataset(f);
+    for (unsigned loss = 0; loss < 2; loss++) {
+        uint64_t cursor = 0;
+        f->run.data.loss = loss == 0 ? TW_LOSS_ALL : TW_LOSS_ANSWERS;
+        assert_int_equal(open_data(f, f->folder), TW_OK);
+        for (unsigned n = 0; n < 50; n++) {
+            assert_int_equal(tw_data_draw(&f->data, 7, &cursor, 1, tokens, &f->err), TW_OK);
+            for (unsigned k = 0; k < WINDOW; k++) {
+                const uint32_t token = tokens[k] & ~TW_TOKEN_UNSCORED;
+                const bool is_answer = token % 1000 / f->plan.document_tokens % 2 == 1;
+                assert_int_equal(token, (tokens[0] & ~TW_TOKEN_UNSCORED) + k);
+                assert_int_equal(tokens[k] == token, loss == 0 || is_answer);
+            }
+        }
+    }
+    f->plan.has_answers = false;
+    write_dataset(f);
+    expect(f, f->folder, TW_DATA, "marks no answers");
 }
 
 FACT(a_dataset_must_suit_the_run) {

@@ -1,5 +1,5 @@
 /* test_documents.c - with data.documents = masked, a document has the same loss in a packed window
- * as in a window of its own. */
+ * as in a window of its own; tokens that are not scored are seen, and not learned. */
 #include <math.h>
 
 #include "tests/test.h"
@@ -95,6 +95,75 @@ TEST(without_a_separator_nothing_is_hidden) {
             f->run.data.documents = TW_DOCUMENTS_JOINED;
             assert_true(masked == loss_of(f));
         }
+        fixture_free(f);
+    }
+}
+
+/* Returns the sum of the losses of targets [1, count] of the first sequence. */
+static double loss_until(struct engine_fixture *f, unsigned count) {
+    uint32_t tokens[CONTEXT + 1];
+    double loss;
+    for (unsigned i = 0; i <= CONTEXT; i++)
+        tokens[i] = f->tokens[i] | (i > count ? TW_TOKEN_UNSCORED : 0);
+    assert_int_equal(tw_engine_loss(f->engine, f->engine->theta, tokens, 1, &loss, NULL), TW_OK);
+    return loss * count;
+}
+
+TEST(only_scored_tokens_count_in_the_loss) {
+    for (unsigned v = 0; v < VARIANTS; v++) {
+        struct engine_fixture *f = fixture_new(variants[v]);
+        uint32_t tokens[CONTEXT + 1];
+        const double until = loss_until(f, 20), whole = loss_of(f);
+        double rest;
+        f->tokens[30] = SEPARATOR; /* marked or not, it begins a document */
+        const double masked = loss_of(f), head = loss_until(f, 30);
+        for (unsigned i = 0; i <= CONTEXT; i++)
+            tokens[i] = f->tokens[i] | (i <= 30 ? TW_TOKEN_UNSCORED : 0);
+        assert_int_equal(tw_engine_loss(f->engine, f->engine->theta, tokens, 1, &rest, NULL),
+                         TW_OK);
+        assert_true(until > 0 && until < whole);
+        assert_true(fabs(head + rest * (CONTEXT - 30) - masked) < 1e-4 * masked);
+        for (unsigned i = 0; i <= CONTEXT; i++) tokens[i] |= TW_TOKEN_UNSCORED;
+        assert_int_equal(tw_engine_loss(f->engine, f->engine->theta, tokens, 1, &rest, NULL),
+                         TW_OK);
+        assert_true(rest == 0.0);
+        fixture_free(f);
+    }
+}
+
+TEST(a_step_learns_scored_tokens_alone) {
+    for (unsigned v = 0; v < VARIANTS; v++) {
+        struct engine_fixture *f = fixture_new(variants[v]);
+        const uint64_t n = f->layout.elements;
+        struct tw_step_result some, none;
+        double want;
+        float *kept = malloc(n * sizeof(*kept));
+        assert_non_null(kept);
+        memcpy(kept, f->engine->theta, n * sizeof(*kept));
+        /* of the batch, only the first sequence counts */
+        assert_int_equal(tw_engine_loss(f->engine, f->engine->theta, f->tokens, 1, &want, NULL),
+                         TW_OK);
+        for (unsigned i = CONTEXT + 1; i < f->run.train.batch * (CONTEXT + 1); i++)
+            f->tokens[i] |= TW_TOKEN_UNSCORED;
+        assert_int_equal(tw_engine_step(f->engine, f->tokens, 0.01f, &some, NULL), TW_OK);
+        assert_true(fabs((double)some.loss - want) < 1e-5 * want);
+        assert_true(some.grad_norm > 0.0f);
+        float *const gradient = malloc(n * sizeof(*gradient));
+        assert_non_null(gradient);
+        memcpy(gradient, f->engine->gradient, n * sizeof(*gradient));
+        /* the same sequence alone, in every place of the batch, has the same mean gradient */
+        memcpy(f->engine->theta, kept, n * sizeof(*kept));
+        for (unsigned b = 1; b < f->run.train.batch; b++)
+            memcpy(f->tokens + b * (CONTEXT + 1), f->tokens, (CONTEXT + 1) * sizeof(uint32_t));
+        assert_int_equal(tw_engine_step(f->engine, f->tokens, 0.01f, &some, NULL), TW_OK);
+        for (uint64_t i = 0; i < n; i++)
+            assert_true(fabs((double)(gradient[i] - f->engine->gradient[i])) < 1e-4);
+        for (unsigned i = 0; i < f->run.train.batch * (CONTEXT + 1); i++)
+            f->tokens[i] |= TW_TOKEN_UNSCORED;
+        assert_int_equal(tw_engine_step(f->engine, f->tokens, 0.01f, &none, NULL), TW_OK);
+        assert_true(none.loss == 0.0f && none.grad_norm == 0.0f && !none.is_skipped);
+        free(gradient);
+        free(kept);
         fixture_free(f);
     }
 }

@@ -285,7 +285,7 @@ static uint32_t document_end(const struct tw_model_batch *batch, uint32_t sequen
                              uint32_t begin) {
     const uint32_t *tokens = batch->tokens + (size_t)sequence * batch->stride;
     uint32_t end = begin + 1;
-    while (end < batch->context && tokens[end] != batch->separator) end++;
+    while (end < batch->context && (tokens[end] & ~TW_TOKEN_UNSCORED) != batch->separator) end++;
     return end;
 }
 

@@ -466,8 +466,10 @@ static void queue_pass(const struct tw_gpu_pass *pass) {
     if (pass->is_learning) tw_gpu_backward(pass);
 }
 
-/* Returns the graph entry for such passes. Returns NULL if other kinds use all entries. */
+/* Returns the graph entry for such passes. Returns NULL if other kinds use all entries, and where
+ * the scale differs from step to step: a graph has it as a constant. */
 static struct tw_gpu_graph *graph_of(const struct tw_gpu_pass *pass) {
+    if (pass->gpu->engine->run->data.loss == TW_LOSS_ANSWERS) return NULL;
     for (uint32_t i = 0; i < TW_GPU_GRAPHS; i++) {
         struct tw_gpu_graph *graph = &pass->gpu->graphs[i];
         if (graph->sequences == 0) {
@@ -498,9 +500,9 @@ static enum tw_status run_learning_pass(const struct tw_gpu_pass *pass, struct t
     return TW_OK;
 }
 
-/* One of the passes that train on, or compute the loss of, sequences_count sequences. */
+/* One of the passes that train on, or compute the loss of, sequences with `scored` tokens. */
 static struct tw_gpu_pass pass_of(struct tw_gpu *gpu, bool is_learning, uint32_t sequences,
-                                  uint32_t sequences_count) {
+                                  uint64_t scored) {
     const struct tw_run *run = gpu->engine->run;
     const uint32_t context = run->model.context;
     return (struct tw_gpu_pass){
@@ -510,7 +512,7 @@ static struct tw_gpu_pass pass_of(struct tw_gpu *gpu, bool is_learning, uint32_t
         .rows = sequences * context,
         .is_masked = run->data.documents == TW_DOCUMENTS_MASKED,
         .is_learning = is_learning,
-        .scale = 1.0f / ((float)sequences_count * (float)context),
+        .scale = tw_engine_scale(scored),
         .z_loss = (float)(run->train.z_loss_millionths / 1e6),
     };
 }
@@ -519,13 +521,13 @@ static struct tw_gpu_pass pass_of(struct tw_gpu *gpu, bool is_learning, uint32_t
 static enum tw_status run_passes(struct tw_gpu *gpu, bool is_learning, const uint32_t *tokens,
                                  uint32_t sequences_count, struct tw_error *err) {
     const uint32_t stride = gpu->engine->run->model.context + 1, most = gpu->sequences;
+    const uint64_t scored = tw_engine_scored(gpu->engine, tokens, sequences_count);
     for (uint32_t done = 0; done < sequences_count; done += most) {
         /* The host runs at most TW_GPU_STAGED passes ahead of the device, so a stop takes effect
          * soon. */
         if (tw_engine_is_stopped(gpu->engine)) break;
         const uint32_t left = sequences_count - done;
-        struct tw_gpu_pass pass =
-            pass_of(gpu, is_learning, left < most ? left : most, sequences_count);
+        struct tw_gpu_pass pass = pass_of(gpu, is_learning, left < most ? left : most, scored);
         pass.is_first = done == 0;
         tw_gpu_inputs_put(&pass, tokens + (size_t)done * stride, stride, true);
         if (is_learning) {
@@ -544,7 +546,7 @@ static void look_ahead(struct tw_gpu *gpu) {
     const struct tw_engine_memory *memory = engine->memory;
     const uint32_t batch = engine->run->train.batch;
     const struct tw_gpu_pass pass =
-        pass_of(gpu, true, batch < gpu->sequences ? batch : gpu->sequences, batch);
+        pass_of(gpu, true, batch < gpu->sequences ? batch : gpu->sequences, 0);
     if (memory->next == NULL || tw_engine_is_stopped(engine)) return;
     const uint32_t *tokens = memory->next(memory->next_self);
     const uint64_t count = (uint64_t)pass.sequences * (pass.context + 1);
@@ -607,8 +609,8 @@ enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
     /* The first steps autotune GEMMs. The plans are saved at once, because a worker may be killed
      * at any time. */
     gpu->has_plans = gpu->has_plans && tw_cuda_products_save(gpu->products, NULL) == TW_OK;
-    const double tokens_count = (double)run->train.batch * run->model.context;
-    result->loss = (float)(gpu->step_host->loss / tokens_count);
+    result->loss = (float)tw_engine_mean(gpu->step_host->loss,
+                                         tw_engine_scored(engine, tokens, run->train.batch));
     result->grad_norm = (float)gpu->step_host->norm;
     result->is_skipped = gpu->step_host->is_skipped != 0;
     if (result->is_skipped) {

@@ -31,7 +31,7 @@ static void find_documents(uint32_t *begin, const uint32_t *tokens, uint32_t con
                            uint32_t separator) {
     uint32_t first = 0;
     for (uint32_t t = 0; t < context; t++) {
-        if (tokens[t] == separator) first = t;
+        if ((tokens[t] & ~TW_TOKEN_UNSCORED) == separator) first = t;
         begin[t] = first;
     }
 }

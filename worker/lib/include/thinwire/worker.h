@@ -191,7 +191,9 @@ THINWIRE_API void thinwire_worker_close(struct thinwire_worker *worker);
 /* ---- training data of the run, for trainers that have none of their own --------------------- */
 
 /* Draws the node's next batch into tokens (batch, context + 1). Snapshots contain the position in
- * the data. Returns THINWIRE_WAIT if no data have arrived yet. Fails with THINWIRE_DATA. */
+ * the data. With data.loss = answers, a token that is no part of an answer has its highest bit set,
+ * also in a held-out window: as a target, it does not count. Returns THINWIRE_WAIT if no data have
+ * arrived yet. Fails with THINWIRE_DATA. */
 THINWIRE_API enum thinwire_status thinwire_worker_draw(struct thinwire_worker *worker,
                                                        uint32_t *tokens,
                                                        struct thinwire_error *error);
