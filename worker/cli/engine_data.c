@@ -11,6 +11,7 @@
 #include "base/machine.h"
 #include "base/nearest.h"
 #include "base/units.h"
+#include "kernels/ops.h"
 #include "proto/run/run_key.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/data/corpus.h"
@@ -282,6 +283,7 @@ static enum tw_status print_samples(struct info *info, struct tw_error *err) {
         uint32_t n = count < SAMPLE_TOKENS ? (uint32_t)count : SAMPLE_TOKENS;
         TW_TRY(
             tw_token_read(&info->reader, &info->corpus.files[file].tokens, first, n, tokens, err));
+        for (uint32_t k = 0; k < n; k++) tokens[k] &= ~TW_TOKEN_UNSCORED;
         const uint32_t skipped = tokens[0] == info->corpus.about.separator ? 1 : 0;
         print_sample(info, text, decode(info, tokens + skipped, n - skipped, text, sizeof(text)),
                      is_first);
@@ -352,6 +354,7 @@ static void print_numbers(const struct info *info) {
         if (about->separator >= 0) {
             (void)printf("; every document begins with %" PRId64, about->separator);
         }
+        if (about->has_answers) (void)printf("; answers are marked");
         (void)printf("\n");
     }
     (void)printf("\n  %-12s %8s %6s %15s %12s %11s %8s\n", "source", "weight", "files", "tokens",
@@ -385,6 +388,7 @@ static void print_info_json(const struct info *info) {
         (void)printf(", \"vocab\": %" PRIu32 ", \"tokenizer\": \"%s\"", about->vocab,
                      tw_id_is_zero(&about->tokenizer) ? "bytes" : hex);
         if (about->separator >= 0) (void)printf(", \"separator\": %" PRId64, about->separator);
+        (void)printf(", \"answers\": %s", about->has_answers ? "true" : "false");
     }
     (void)printf(", \"sources\": [");
     for (uint32_t i = 0; i < about->sources_count; i++) {
@@ -562,6 +566,7 @@ static enum tw_status finish_options(struct command *command, struct tw_error *e
     }
     options->threads = (uint32_t)value;
     if (strcmp(command->tokenizer, "bytes") != 0) options->tokenizer = command->tokenizer;
+    if (options->is_chat) options->field = "chat";
     if (options->field[0] == 0 || strlen(options->field) >= TW_JSON_FIELD_BYTES) {
         return tw_fail(err, TW_CONFIG, "--field: a name of 1 to %d bytes", TW_JSON_FIELD_BYTES - 1);
     }
@@ -599,6 +604,7 @@ static enum tw_status parse_prepare(struct command *command, int argc, char **ar
         {"--threads", &command->threads, NULL},
         {"--source", NULL, NULL},
         {"--plain", NULL, &command->options.is_plain},
+        {"--chat", NULL, &command->options.is_chat},
         {"--skip-bad", NULL, &command->options.skip_bad},
         {"--restart", NULL, &command->options.is_restart},
         {"--json", NULL, &command->options.json},

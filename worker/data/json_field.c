@@ -279,10 +279,11 @@ static void note_chat(struct seen *seen, const struct scan *scan, struct span ke
 static enum tw_status fail_missing(const char *field, const struct seen *seen,
                                    struct tw_error *err) {
     if (seen->chat != NULL) {
-        return tw_fail(err, TW_DATA,
-                       "chat data (\"%s\") are not read yet: write each conversation as one text "
-                       "with the chat template of its model, in a field \"%s\"",
-                       seen->chat, field);
+        return tw_fail(
+            err, TW_DATA,
+            "chat data (\"%s\") need the chat template of their model: python3 -m thinwire.data "
+            "chat SET --model FOLDER --out DIR, of Thinwire's Python package",
+            seen->chat);
     }
     if (strchr(field, '.') != NULL) {
         return tw_fail(err, TW_DATA,

@@ -607,7 +607,10 @@ bool tw_bpe_search_next(struct tw_bpe_search *search, struct tw_bpe_range *range
         }
         *range = (struct tw_bpe_range){at, at + found->bytes};
         search->scanned = range->end;
-        if (search->is_plain && found->is_special) continue;
+        if (search->is_plain && found->is_special) {
+            search->names++;
+            continue;
+        }
         if (found->is_single_word && is_within_a_word(search, *range)) continue;
         /* White space that the previous token stripped may contain this token. It is then
          * skipped. */

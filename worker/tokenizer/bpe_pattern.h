@@ -134,6 +134,7 @@ struct tw_bpe_search {
     bool is_plain;                        /* whether special tokens are treated as text */
     size_t scanned;                       /* bytes searched so far */
     size_t taken;                         /* end of the previous match */
+    uint64_t names;                       /* special tokens treated as text */
 };
 
 /* Finds the next token: its id and its range, which includes the white space that it strips.

@@ -212,7 +212,7 @@ struct tw_encoder {
     struct tw_bpe_nfc_buffer *nfc; /* buffer of the normaliser; NULL: there is none */
     uint8_t *spaced;               /* copy of a piece with a space before it */
     size_t spaced_capacity;
-    uint64_t lost_bytes;
+    uint64_t lost_bytes, names;
 };
 
 /* The parameters of one tw_encoder_append call. */
@@ -251,6 +251,10 @@ void tw_encoder_destroy(struct tw_encoder *encoder) {
     tw_bpe_scratch_deinit(&encoder->scratch);
     tw_bpe_matcher_deinit(&encoder->matcher);
     free(encoder);
+}
+
+uint64_t tw_encoder_names(const struct tw_encoder *encoder) {
+    return encoder->names;
 }
 
 uint64_t tw_encoder_lost_bytes(const struct tw_encoder *encoder) {
@@ -422,6 +426,7 @@ static enum tw_status encode_between(const struct call *call, struct tw_bpe_piec
         if (range.begin > from) TW_TRY(apply_steps(call, before, 0, err));
         TW_TRY(push(call->out, token, err));
     }
+    call->encoder->names += search.names;
     const struct tw_bpe_piece rest = {piece.text + from, piece.bytes - from};
     return rest.bytes > 0 ? apply_steps(call, rest, 0, err) : TW_OK;
 }
@@ -440,6 +445,7 @@ static enum tw_status encode_valid(const struct call *call, struct tw_bpe_piece 
         if (range.begin > from) TW_TRY(encode_between(call, before, err));
         TW_TRY(push(call->out, token, err));
     }
+    call->encoder->names += search.names;
     const struct tw_bpe_piece rest = {piece.text + from, piece.bytes - from};
     return rest.bytes > 0 ? encode_between(call, rest, err) : TW_OK;
 }

@@ -170,6 +170,9 @@ enum tw_status tw_encoder_append(struct tw_encoder *encoder, const uint8_t *text
  * encoded as the unknown token. */
 uint64_t tw_encoder_lost_bytes(const struct tw_encoder *encoder);
 
+/* Returns the number of names of special tokens so far that TW_ENCODE_PLAIN made ordinary text. */
+uint64_t tw_encoder_names(const struct tw_encoder *encoder);
+
 /* ---- decoding -------------------------------------------------------------------------------- */
 
 /* Writes the bytes of tokens (count), concatenated, to text[room]. Unused ids add nothing. Returns

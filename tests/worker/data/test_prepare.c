@@ -231,6 +231,136 @@ FACT(separator_is_the_first_token_of_the_template) {
     }
 }
 
+/* ---- chats ----------------------------------------------------------------------------------- */
+
+#define NAME(text) "\\ufdd0" text "\\ufdd1"
+#define ANSWER(text) "\\ufdd2" text "\\ufdd3"
+
+static struct tw_tokenizer *use_tokenizer(struct prepare_fixture *at, const char *name) {
+    static char path[512];
+    struct tw_tokenizer *tokenizer;
+    (void)snprintf(path, sizeof(path), "%s/%s.json", tokenizers, name);
+    at->options.tokenizer = path;
+    at->options.is_chat = true;
+    at->options.field = "chat";
+    at->options.heldout_millionths = 0;
+    assert_int_equal(tw_tokenizer_create_file(&tokenizer, path, NULL), TW_OK);
+    return tokenizer;
+}
+
+static void write_chat(struct prepare_fixture *at, const char *chat) {
+    char line[2048];
+    const int size = snprintf(line, sizeof(line), "{\"chat\": \"%s\"}\n", chat);
+    prepare_fixture_write(at, "a.jsonl", line, (size_t)size);
+}
+
+/* Reads the only shard: its tokens, and which of them are answers. Returns their number. */
+static size_t read_answers(struct prepare_fixture *at, uint32_t tokens[512], bool answers[512]) {
+    size_t size = 0;
+    uint8_t *const file = prepare_fixture_read(at, "text-train-00000.shard", &size);
+    const size_t count = (size_t)at->summary.counts.tokens;
+    assert_true(count < 512);
+    for (size_t i = 0; i < count; i++) {
+        tokens[i] = tw_get_u16(file + 4096 + 2 * i) >> 1;
+        answers[i] = (tw_get_u16(file + 4096 + 2 * i) & 1) != 0;
+    }
+    free(file);
+    return count;
+}
+
+FACT(a_chat_has_its_markers_as_tokens_and_its_answers_marked) {
+    struct prepare_fixture *const at = *state;
+    struct tw_tokenizer *const tokenizer = use_tokenizer(at, "llama3");
+    const uint32_t bos = tw_tokenizer_find(tokenizer, "<|begin_of_text|>");
+    uint32_t tokens[512];
+    bool answers[512];
+    char answer[64];
+    write_chat(at,
+               NAME("<|begin_of_text|>") NAME("<|start_header_id|>") "user" NAME(
+                   "<|end_header_id|>") "\\n\\nthe river<|eot_id|>" NAME("<|eot_id|>")
+                   NAME("<|start_header_id|>") "assistant" NAME(
+                       "<|end_header_id|>") "\\n\\n" ANSWER("a stone \xC3\xA9" NAME("<|eot_id|>")));
+    at->options.eos = "<|begin_of_text|>";
+    succeed(at);
+    const size_t count = read_answers(at, tokens, answers);
+    size_t said = 0, specials = 0, first = 0;
+    for (size_t i = 0; i < count; i++) {
+        specials += tw_tokenizer_kind(tokenizer, tokens[i]) == TW_TOKEN_CONTROL;
+        if (answers[i] && said++ == 0) first = i;
+        if (said > 0) assert_true(answers[i]);
+    }
+    assert_int_equal(tokens[0], bos); /* once: the separator, and the chat's own */
+    assert_int_not_equal(tokens[1], bos);
+    assert_int_equal(specials, 7); /* the name in the words of the user is none of them */
+    assert_int_equal(at->summary.counts.names, 1);
+    assert_int_equal(at->summary.counts.answer_tokens, said);
+    assert_int_equal(tokens[count - 1], tw_tokenizer_find(tokenizer, "<|eot_id|>"));
+    const size_t size =
+        tw_tokenizer_join(tokenizer, tokens + first, said - 1, (uint8_t *)answer, sizeof(answer));
+    assert_int_equal(size, 10);
+    assert_memory_equal(answer, "a stone \xC3\xA9", 10);
+    struct tw_tokens whole = {.count = 0};
+    struct tw_encoder *encoder;
+    assert_int_equal(tw_encoder_create(&encoder, tokenizer, NULL), TW_OK);
+    /* text that a mark divides is encoded as a whole */
+    static const char TEXT[] = "\n\na stone \xC3\xA9";
+    assert_int_equal(tw_encoder_append(encoder, (const uint8_t *)TEXT, sizeof(TEXT) - 1,
+                                       TW_ENCODE_PLAIN, &whole, NULL),
+                     TW_OK);
+    assert_memory_equal(tokens + count - 1 - whole.count, whole.tokens, 4 * whole.count);
+    tw_encoder_destroy(encoder);
+    tw_tokens_deinit(&whole);
+    tw_tokenizer_destroy(tokenizer);
+}
+
+/* A tokenizer that composes characters: where the tokens lie in the text is unknown, so none goes
+ * over a mark. */
+FACT(marks_hold_where_the_tokenizer_changes_the_text) {
+    struct prepare_fixture *const at = *state;
+    struct tw_tokenizer *const tokenizer = use_tokenizer(at, "qwen2");
+    uint32_t tokens[512];
+    bool answers[512];
+    uint8_t text[64];
+    size_t said = 0, first = 0;
+    write_chat(at, "cafe\xCC\x81 " ANSWER("olé") " no");
+    succeed(at);
+    const size_t count = read_answers(at, tokens, answers);
+    for (size_t i = count; i-- > 0;) {
+        said += answers[i] ? 1 : 0;
+        if (answers[i]) first = i;
+    }
+    const size_t size = tw_tokenizer_join(tokenizer, tokens + first, said, text, sizeof(text));
+    assert_int_equal(size, 4);
+    assert_memory_equal(text, "ol\xC3\xA9", 4);
+    tw_tokenizer_destroy(tokenizer);
+}
+
+FACT(a_chat_of_no_use_is_refused) {
+    struct prepare_fixture *const at = *state;
+    struct tw_tokenizer *const tokenizer = use_tokenizer(at, "llama3");
+    write_chat(at, "hello \\ufdd0<|eot_id|> there");
+    refuse(at, TW_DATA, "a.jsonl:1: a chat whose marks do not pair");
+    write_chat(at, "hello " NAME("<|im_end|>"));
+    refuse(at, TW_DATA, "no special token <|im_end|>");
+    write_chat(at, "hello " NAME("<|eot_id|>") " there");
+    at->options.eos = "<|eot_id|>";
+    refuse(at, TW_DATA, "is within a chat");
+    at->options.tokenizer = NULL;
+    at->options.eos = NULL;
+    refuse(at, TW_CONFIG, "--chat needs --tokenizer");
+    tw_tokenizer_destroy(tokenizer);
+}
+
+FACT(blank_documents_are_counted) {
+    struct prepare_fixture *const at = *state;
+    static const char LINES[] = "{\"text\":\"fifth\"}\n{\"text\":\" \\n\"}\n{\"text\":\"\"}\n";
+    prepare_fixture_write(at, "c.jsonl", LINES, sizeof(LINES) - 1);
+    at->options.heldout_millionths = 0;
+    succeed(at);
+    assert_int_equal(at->summary.counts.documents, 1);
+    assert_int_equal(at->summary.counts.blank, 2);
+}
+
 /* ---- token files as inputs --------------------------------------------------------------------
  */
 

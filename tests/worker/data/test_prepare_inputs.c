@@ -198,7 +198,7 @@ FACT(other_kinds_are_refused_by_name) {
                  "in/a is UTF-32, which is not read: make it UTF-8");
     refuse_bytes(at, "a", "a\0b\0c\0d\0", 8, "UTF-16 without a mark");
     refuse_text(at, "a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n",
-                "chat data (\"messages\") are not read yet: write each conversation as one text");
+                "chat data (\"messages\") need the chat template of their model: python3 -m");
     at->options.field = "conversations";
     refuse_text(at, "a.jsonl", "{\"conversations\": []}\n", "chat data (\"conversations\")");
 }

@@ -153,6 +153,8 @@ static void end_json(const struct tw_prepare_options *options,
                  hex, counts->files, counts->text_bytes, counts->documents, counts->tokens,
                  counts->heldout_documents, counts->heldout_tokens, summary->train_shards,
                  summary->heldout_shards);
+    (void)printf(", \"answer_tokens\": %" PRIu64 ", \"names\": %" PRIu64 ", \"blank\": %" PRIu64,
+                 counts->answer_tokens, counts->names, counts->blank);
     (void)printf(", \"invalid_bytes\": %" PRIu64 ", \"lost_bytes\": %" PRIu64
                  ", \"binary_files\": %" PRIu64 ", \"empty_files\": %" PRIu64
                  ", \"hidden_files\": %" PRIu64 ", \"passed_members\": %" PRIu64
@@ -201,6 +203,8 @@ static void end_passed_over(const struct tw_prepare_summary *summary) {
     } ROWS[] = {
         {"not UTF-8", " bytes, kept as they are", counts->invalid_bytes},
         {"lost", " bytes without a token in the vocabulary", counts->lost_bytes},
+        {"names", " of special tokens in the text, kept as text", counts->names},
+        {"blank", " documents without text, left out", counts->blank},
         {"binary", " files in folders, skipped", counts->binary_files},
         {"empty", " files in folders, skipped", counts->empty_files},
         {"hidden", " files, folders and links in folders, skipped", summary->hidden_files},
@@ -243,6 +247,12 @@ static void end_table(const struct tw_prepare_report *report,
         tw_units_count(b, (double)counts->heldout_tokens),
         tw_units_percent(c, (double)counts->heldout_tokens / fmax(1, (double)counts->tokens)));
     row("held out", text, "");
+    if (options->is_chat) {
+        (void)snprintf(
+            text, sizeof(text), "%s tokens (%s)", tw_units_count(a, (double)counts->answer_tokens),
+            tw_units_percent(c, (double)counts->answer_tokens / fmax(1, (double)counts->tokens)));
+        row("answers", text, "");
+    }
     (void)snprintf(text, sizeof(text), "%" PRIu32 " for training, %" PRIu32 " held out",
                    summary->train_shards, summary->heldout_shards);
     row("shards", text, "");
@@ -311,7 +321,7 @@ static enum tw_status find_ends(struct prepare *prepare, struct tw_error *err) {
     struct tw_text_ends ends;
     TW_TRY(tw_text_ends_read(&ends, &source, err));
     tw_tokenizer_set_ends(prepare->tokenizer, &ends);
-    if (options->is_quiet) return TW_OK;
+    if (options->is_quiet || options->is_chat) return TW_OK;
     const char *const conflict = tw_text_ends_conflict(&ends);
     if (conflict != NULL) (void)fprintf(stderr, "thinwire: %s\n", conflict);
     if (ends.tokenizer.eos_count == 0) {
@@ -338,6 +348,9 @@ static enum tw_status load_tokenizer(struct prepare *prepare, char **json, size_
     if (path == NULL && prepare->options->eos != NULL) {
         return tw_fail(err, TW_CONFIG, "--eos needs --tokenizer: bytes have no token for the end");
     }
+    if (path == NULL && prepare->options->is_chat) {
+        return tw_fail(err, TW_CONFIG, "--chat needs --tokenizer: bytes have no special tokens");
+    }
     if (path == NULL) return tw_tokenizer_create_bytes(&prepare->tokenizer, err);
     const enum tw_status status =
         tw_in_read_whole(path, TW_DATASET_TOKENIZER_BYTES_MAX, json, size, &why);
@@ -356,13 +369,16 @@ static enum tw_status describe_dataset(struct prepare *prepare, struct tw_error 
     const struct tw_prepare_options *const options = prepare->options;
     struct tw_dataset *const dataset = &prepare->dataset;
     TW_TRY(tw_prepare_coder_init(&prepare->coder, prepare->tokenizer, options->tokenizer == NULL,
-                                 err));
+                                 options->is_chat, err));
     prepare->has_coder = true;
+    if (options->is_chat && options->eos != NULL)
+        prepare->coder.separator = (int64_t)tw_tokenizer_eos(prepare->tokenizer);
     prepare->coder.field = options->field;
     prepare->coder.is_plain = options->is_plain;
     prepare->coder.heldout_millionths = options->heldout_millionths;
     dataset->vocab = tw_tokenizer_vocab(prepare->tokenizer);
     dataset->separator = prepare->coder.separator;
+    dataset->has_answers = options->is_chat;
     dataset->heldout_millionths = options->heldout_millionths;
     dataset->sources_count = options->sources_count;
     for (uint32_t i = 0; i < options->sources_count; i++) {
@@ -379,10 +395,11 @@ static struct tw_id options_id(const struct prepare *prepare) {
     const struct tw_dataset *const dataset = &prepare->dataset;
     char text[512 + TW_DATASET_SOURCES_MAX * (TW_DATASET_NAME_BYTES + 12)], hex[TW_ID_HEX_BYTES];
     tw_id_hex(&dataset->tokenizer, hex);
-    int used = snprintf(
-        text, sizeof(text), "2 %s %" PRIu32 " %" PRId64 " %" PRId64 " %d %d %s %u %u\n", hex,
-        dataset->vocab, dataset->separator, prepare->coder.closer, (int)options->unit,
-        options->is_plain, options->field, dataset->heldout_millionths, options->shard_tokens);
+    int used =
+        snprintf(text, sizeof(text), "3 %s %" PRIu32 " %" PRId64 " %" PRId64 " %d %d %d %s %u %u\n",
+                 hex, dataset->vocab, dataset->separator, prepare->coder.closer, (int)options->unit,
+                 options->is_plain, options->is_chat, options->field, dataset->heldout_millionths,
+                 options->shard_tokens);
     for (uint32_t i = 0; i < dataset->sources_count; i++) {
         used += snprintf(text + used, sizeof(text) - (size_t)used, "%s %" PRIu32 "\n",
                          dataset->sources[i].name, dataset->sources[i].weight_millionths);

@@ -55,6 +55,7 @@ struct tw_prepare_options {
     uint32_t heldout_millionths;
     uint32_t shard_tokens;
     uint32_t threads;
+    bool is_chat;    /* whether every record is a marked chat (prepare_block.h) */
     bool is_plain;   /* whether every file is plain text, even if it looks like JSON or markup */
     bool skip_bad;   /* whether unusable files and documents are counted and skipped */
     bool is_restart; /* whether the results of an earlier call in `out` are removed first */
@@ -69,6 +70,9 @@ struct tw_prepare_counts {
     uint64_t heldout_documents, heldout_tokens;
     uint64_t invalid_bytes; /* bytes of invalid UTF-8, tokenised byte by byte */
     uint64_t lost_bytes;    /* bytes for which the vocabulary has no token */
+    uint64_t names;         /* names of special tokens that became ordinary text */
+    uint64_t answer_tokens; /* of chats */
+    uint64_t blank;         /* documents without text, left out */
     uint64_t binary_files;  /* skipped in folders */
     uint64_t empty_files;
     uint64_t passed_members;        /* members of tar archives that hold no text */

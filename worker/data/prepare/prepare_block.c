@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/file_kind.h"
 #include "base/hash.h"
+#include "kernels/ops.h"
 #include "proto/dataset.h"
 #include "worker/data/corpus.h"
 #include "worker/data/json_field.h"
@@ -324,13 +325,15 @@ static int64_t token_or_none(uint32_t token) {
 
 enum tw_status tw_prepare_coder_init(struct tw_prepare_coder *coder,
                                      const struct tw_tokenizer *tokenizer, bool is_bytes,
-                                     struct tw_error *err) {
+                                     bool is_chat, struct tw_error *err) {
     memset(coder, 0, sizeof(*coder));
     coder->tokenizer = tokenizer;
-    coder->closer = TW_SHARD_NO_SEPARATOR;
+    coder->is_chat = is_chat;
+    coder->separator = coder->closer = TW_SHARD_NO_SEPARATOR;
     if (pthread_mutex_init(&coder->large, NULL) != 0) {
         return tw_fail(err, TW_NOMEM, "no memory for a lock");
     }
+    if (is_chat) return TW_OK;
     const int64_t eos = is_bytes ? 0 : token_or_none(tw_tokenizer_eos(tokenizer));
     /* the token with which the model expects a text to begin */
     const uint32_t first = tw_tokenizer_first(tokenizer);
@@ -443,27 +446,198 @@ static bool is_heldout(const struct tw_prepare_coder *coder, const uint8_t *text
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-static enum tw_status append_tokens(struct tw_encoder *encoder, struct tw_block *block,
-                                    struct tw_block_document *document, struct tw_error *err) {
-    const uint64_t lost = tw_encoder_lost_bytes(encoder);
+/* The document that a thread encodes. */
+struct coding {
+    struct tw_prepare_coder *coder;
+    struct tw_encoder *encoder;
+    struct tw_tokens *tokens;
+    struct tw_block_document *document;
+};
+
+static enum tw_status append_tokens(const struct coding *coding, struct tw_encoder *encoder,
+                                    struct tw_range text, struct tw_error *err) {
+    struct tw_block_document *const document = coding->document;
+    const uint64_t lost = tw_encoder_lost_bytes(encoder), names = tw_encoder_names(encoder);
     /* The text is untrusted, so the name of a special token in it is encoded as ordinary text. */
-    TW_TRY(tw_encoder_append(encoder, block->text + document->begin, document->bytes,
-                             TW_ENCODE_PLAIN, &block->tokens, err));
-    document->lost_bytes = (uint32_t)(tw_encoder_lost_bytes(encoder) - lost);
+    TW_TRY(tw_encoder_append(encoder, text.bytes, text.size, TW_ENCODE_PLAIN, coding->tokens, err));
+    document->lost_bytes += (uint32_t)(tw_encoder_lost_bytes(encoder) - lost);
+    document->names += (uint32_t)(tw_encoder_names(encoder) - names);
     return TW_OK;
 }
 
-static enum tw_status append_large_document(struct tw_prepare_coder *coder, struct tw_block *block,
-                                            struct tw_block_document *document,
-                                            struct tw_error *err) {
+static enum tw_status append_text(const struct coding *coding, struct tw_range text,
+                                  struct tw_error *err) {
     struct tw_encoder *encoder;
-    (void)pthread_mutex_lock(&coder->large);
-    enum tw_status status = tw_encoder_create(&encoder, coder->tokenizer, err);
+    if (text.size <= TW_ENCODE_SHARED_BYTES) {
+        return append_tokens(coding, coding->encoder, text, err);
+    }
+    (void)pthread_mutex_lock(&coding->coder->large);
+    enum tw_status status = tw_encoder_create(&encoder, coding->coder->tokenizer, err);
     if (status == TW_OK) {
-        status = append_tokens(encoder, block, document, err);
+        status = append_tokens(coding, encoder, text, err);
         tw_encoder_destroy(encoder);
     }
-    (void)pthread_mutex_unlock(&coder->large);
+    (void)pthread_mutex_unlock(&coding->coder->large);
+    return status;
+}
+
+/* ---- chats ----------------------------------------------------------------------------------- */
+
+enum mark { NO_MARK, NAME_BEGINS, NAME_ENDS, ANSWER_BEGINS, ANSWER_ENDS };
+enum { MARK_BYTES = 3, NAME_BYTES = 256 };
+
+/* The mark at the start of text[size]: U+FDD0 to U+FDD3 in UTF-8. */
+static enum mark mark_at(const uint8_t *text, size_t size) {
+    if (size < MARK_BYTES || text[0] != 0xEF || text[1] != 0xB7) return NO_MARK;
+    if (text[2] < 0x90 || text[2] > 0x93) return NO_MARK;
+    return (enum mark)(text[2] - 0x90 + NAME_BEGINS);
+}
+
+static size_t find_mark(const uint8_t *text, size_t size, bool is_name) {
+    for (size_t i = 0; i < size; i++) {
+        const enum mark mark = mark_at(text + i, size - i);
+        if (is_name ? mark == NAME_BEGINS || mark == NAME_ENDS : mark != NO_MARK) return i;
+    }
+    return size;
+}
+
+/* Marks the tokens from `first` on that have no byte of an answer in text[size], whose marks are of
+ * answers alone. The bytes of the tokens must be those of the text between the marks. */
+static void score_tokens(const struct coding *coding, size_t first, const uint8_t *text,
+                         size_t size, bool *is_answer) {
+    size_t at = 0;
+    for (size_t i = first; i < coding->tokens->count; i++) {
+        size_t left;
+        bool is_scored = false;
+        (void)tw_tokenizer_token(coding->coder->tokenizer, coding->tokens->tokens[i], &left);
+        while (left > 0) {
+            for (enum mark mark = mark_at(text + at, size - at); mark != NO_MARK;
+                 mark = mark_at(text + at, size - at)) {
+                *is_answer = mark == ANSWER_BEGINS;
+                at += MARK_BYTES;
+            }
+            is_scored = is_scored || *is_answer;
+            at++;
+            left--;
+        }
+        if (!is_scored) coding->tokens->tokens[i] |= TW_TOKEN_UNSCORED;
+    }
+    for (; at < size; at += MARK_BYTES) {
+        *is_answer = mark_at(text + at, size - at) == ANSWER_BEGINS;
+    }
+}
+
+/* Appends text[size] part by part: no token goes over a mark. */
+static enum tw_status append_parts(const struct coding *coding, const uint8_t *text, size_t size,
+                                   bool *is_answer, struct tw_error *err) {
+    for (size_t at = 0; at < size;) {
+        const size_t end = at + find_mark(text + at, size - at, false);
+        const size_t first = coding->tokens->count;
+        TW_TRY(append_text(coding, (struct tw_range){text + at, end - at}, err));
+        for (size_t i = first; i < coding->tokens->count && !*is_answer; i++) {
+            coding->tokens->tokens[i] |= TW_TOKEN_UNSCORED;
+        }
+        if (end < size) *is_answer = mark_at(text + end, size - end) == ANSWER_BEGINS;
+        at = end + (end < size ? MARK_BYTES : 0);
+    }
+    return TW_OK;
+}
+
+/* Appends the text between two special tokens, encoded as a whole: `room` holds it without marks.
+ */
+static enum tw_status append_stretch(const struct coding *coding, const uint8_t *text, size_t size,
+                                     uint8_t *room, bool *is_answer, struct tw_error *err) {
+    const struct tw_block_document before = *coding->document;
+    const size_t first = coding->tokens->count;
+    size_t used = 0, spelled = 0;
+    for (size_t at = 0; at < size;) {
+        const size_t part = find_mark(text + at, size - at, false);
+        memcpy(room + used, text + at, part);
+        used += part;
+        at += part + (at + part < size ? MARK_BYTES : 0);
+    }
+    TW_TRY(append_text(coding, (struct tw_range){room, used}, err));
+    for (size_t i = first; i < coding->tokens->count; i++) {
+        size_t bytes;
+        (void)tw_tokenizer_token(coding->coder->tokenizer, coding->tokens->tokens[i], &bytes);
+        spelled += bytes;
+    }
+    if (spelled == used) {
+        score_tokens(coding, first, text, size, is_answer);
+        return TW_OK;
+    }
+    /* The tokenizer changes the text, such as to NFC: where the tokens lie in it is unknown. */
+    coding->tokens->count = first;
+    *coding->document = before;
+    return append_parts(coding, text, size, is_answer, err);
+}
+
+/* Appends the special token that text[size] names, from U+FDD0 to U+FDD1. Sets *taken to the bytes
+ * of both. */
+static enum tw_status append_special(const struct coding *coding, const uint8_t *text, size_t size,
+                                     bool is_answer, size_t *taken, struct tw_error *err) {
+    char name[NAME_BYTES];
+    const size_t bytes = find_mark(text + MARK_BYTES, size - MARK_BYTES, false);
+    *taken = 2 * MARK_BYTES + bytes;
+    if (*taken > size || bytes >= sizeof(name) ||
+        mark_at(text + MARK_BYTES + bytes, MARK_BYTES) != NAME_ENDS) {
+        return tw_fail(err, TW_DATA,
+                       "a chat whose marks do not pair: python3 -m thinwire.data chat writes them");
+    }
+    memcpy(name, text + MARK_BYTES, bytes);
+    name[bytes] = '\0';
+    const uint32_t token = tw_tokenizer_find(coding->coder->tokenizer, name);
+    if (token == TW_TOKEN_NONE) {
+        return tw_fail(err, TW_DATA,
+                       "the tokenizer has no special token %.60s: name the "
+                       "tokenizer.json of the model that the chat was made for",
+                       name);
+    }
+    return put_token(coding->tokens, (int64_t)(is_answer ? token : token | TW_TOKEN_UNSCORED), err);
+}
+
+/* Removes a separator that the chat itself begins with, and refuses any other. */
+static enum tw_status check_separators(const struct coding *coding, size_t first,
+                                       struct tw_error *err) {
+    struct tw_tokens *const tokens = coding->tokens;
+    const int64_t separator = coding->coder->separator;
+    if (separator == TW_SHARD_NO_SEPARATOR) return TW_OK;
+    size_t i = first + 1;
+    if (i < tokens->count && (int64_t)(tokens->tokens[i] & ~TW_TOKEN_UNSCORED) == separator) {
+        memmove(tokens->tokens + i, tokens->tokens + i + 1,
+                (tokens->count - i - 1) * sizeof(*tokens->tokens));
+        tokens->count--;
+    }
+    for (; i < tokens->count; i++) {
+        if ((int64_t)(tokens->tokens[i] & ~TW_TOKEN_UNSCORED) != separator) continue;
+        return tw_fail(err, TW_DATA,
+                       "the token that begins a document, %lld, is within a chat: name another "
+                       "with --eos",
+                       (long long)separator);
+    }
+    return TW_OK;
+}
+
+static enum tw_status append_chat(const struct coding *coding, struct tw_range chat,
+                                  struct tw_error *err) {
+    const size_t first = coding->tokens->count - (coding->coder->separator >= 0 ? 1 : 0);
+    const uint8_t *const text = chat.bytes;
+    bool is_answer = false;
+    uint8_t *const room = malloc(chat.size + 1);
+    if (room == NULL) return tw_fail(err, TW_NOMEM, "no memory for a chat");
+    enum tw_status status = TW_OK;
+    for (size_t at = 0; at < chat.size && status == TW_OK;) {
+        size_t taken = find_mark(text + at, chat.size - at, true);
+        status = taken > 0
+                     ? append_stretch(coding, text + at, taken, room, &is_answer, err)
+                     : append_special(coding, text + at, chat.size - at, is_answer, &taken, err);
+        at += taken;
+    }
+    free(room);
+    if (status == TW_OK) status = check_separators(coding, first, err);
+    for (size_t i = first; i < coding->tokens->count && status == TW_OK; i++) {
+        coding->document->answer_tokens += (coding->tokens->tokens[i] & TW_TOKEN_UNSCORED) == 0;
+    }
     return status;
 }
 
@@ -477,19 +651,28 @@ static enum tw_status put_opening(const struct tw_prepare_coder *coder, struct t
     }
 }
 
+/* Nothing is said of the separator of chats, as it is no answer. */
+static enum tw_status put_separator(const struct tw_prepare_coder *coder, struct tw_tokens *tokens,
+                                    struct tw_error *err) {
+    const int64_t unscored = coder->is_chat ? (int64_t)TW_TOKEN_UNSCORED : 0;
+    if (coder->separator == TW_SHARD_NO_SEPARATOR) return TW_OK;
+    return put_token(tokens, coder->separator | unscored, err);
+}
+
 static enum tw_status tokenise(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
                                struct tw_block *block, struct tw_block_document *document,
                                struct tw_error *err) {
     struct tw_tokens *const tokens = &block->tokens;
+    const struct coding coding = {coder, encoder, tokens, document};
+    const struct tw_range text = {block->text + document->begin, document->bytes};
+    const bool has_opening = block->kind != TW_INPUT_TOKENS && !coder->is_chat;
     document->tokens_begin = tokens->count;
-    enum tw_status status = put_token(tokens, coder->separator, err);
-    if (status == TW_OK && block->kind != TW_INPUT_TOKENS) status = put_opening(coder, tokens, err);
+    enum tw_status status = put_separator(coder, tokens, err);
+    if (status == TW_OK && has_opening) status = put_opening(coder, tokens, err);
     if (status == TW_OK && block->kind == TW_INPUT_TOKENS) {
         status = copy_tokens(block, document, err);
     } else if (status == TW_OK) {
-        status = document->bytes > TW_ENCODE_SHARED_BYTES
-                     ? append_large_document(coder, block, document, err)
-                     : append_tokens(encoder, block, document, err);
+        status = coder->is_chat ? append_chat(&coding, text, err) : append_text(&coding, text, err);
     }
     if (status == TW_OK) status = put_token(tokens, coder->closer, err);
     if (status != TW_OK) tokens->count = document->tokens_begin;

@@ -40,8 +40,8 @@ struct tw_block_document {
     enum tw_document_fate fate;
     /* Set by a tokenizer. For an overlong document, the reader sets lines_before and lines. */
     uint32_t lines_before, lines; /* number of line ends before `begin`, and in the whole range */
-    uint32_t invalid_bytes, lost_bytes;
-    uint32_t tokens_count;
+    uint32_t invalid_bytes, lost_bytes, names;
+    uint32_t tokens_count, answer_tokens;
     size_t tokens_begin;
 };
 
@@ -126,6 +126,13 @@ void tw_blocks_stop(struct tw_blocks *blocks);
  *    The template's other tokens then begin the document, and the end-of-text token ends it;
  * 3. else the end-of-text token (as in llm.c).
  *
+ * A **chat** is a text in which the noncharacters of Unicode are marks. U+FDD0 NAME U+FDD1 is the
+ * special token of this name, and only this is. U+FDD2 begins an answer, U+FDD3 ends it: a token is
+ * part of the answer if a byte of it is, all others get the bit TW_TOKEN_UNSCORED. `python3 -m
+ * thinwire.data chat` writes such texts, in the field "chat". A chat has all its tokens itself, so
+ * only the separator is put before it, unless it begins with that; the separator is the token that
+ * --eos names.
+ *
  * A document is held out if the first 8 bytes of its text's SHA-256, as a little-endian number
  * modulo a million, are below heldout_millionths. Copies of a text are thus all held out or all
  * trained on. */
@@ -133,16 +140,18 @@ void tw_blocks_stop(struct tw_blocks *blocks);
 struct tw_prepare_coder {
     const struct tw_tokenizer *tokenizer;
     const char *field; /* name of the text field of a JSON record */
-    bool is_plain;     /* whether tar members are plain texts, even if they look like JSON */
+    bool is_chat;
+    bool is_plain; /* whether tar members are plain texts, even if they look like JSON */
     uint32_t heldout_millionths;
     int64_t separator, closer; /* token before and after a document; TW_SHARD_NO_SEPARATOR: none */
     pthread_mutex_t large;
 };
 
-/* Finds separator and closer. is_bytes: a token is a byte. Fails with TW_NOMEM. */
+/* Finds separator and closer. is_bytes: a token is a byte. is_chat: of chats, whose separator the
+ * caller sets. Fails with TW_NOMEM. */
 enum tw_status tw_prepare_coder_init(struct tw_prepare_coder *coder,
                                      const struct tw_tokenizer *tokenizer, bool is_bytes,
-                                     struct tw_error *err);
+                                     bool is_chat, struct tw_error *err);
 void tw_prepare_coder_deinit(struct tw_prepare_coder *coder);
 
 /* Encodes all documents of the block, and modifies its text. Each thread has its own encoder. */

@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "kernels/ops.h"
 #include "proto/dataset.h"
 #include "worker/support/out_file.h"
 
@@ -51,7 +52,7 @@ static size_t put_head(const struct tw_prepare_state *state, char text[HEAD_BYTE
     memcpy(counts, &state->counts, sizeof(counts));
     int used =
         snprintf(text, HEAD_BYTES_MAX,
-                 "%s2\noptions %s\ninputs %s\nnext %" PRIu64 " %" PRIu64 " %" PRIu64 "\ncounts",
+                 "%s3\noptions %s\ninputs %s\nnext %" PRIu64 " %" PRIu64 " %" PRIu64 "\ncounts",
                  magic, options, inputs, state->next.file, state->next.at, state->line);
     for (unsigned i = 0; i < COUNTS; i++) {
         used += snprintf(text + used, HEAD_BYTES_MAX - (size_t)used, " %" PRIu64, counts[i]);
@@ -167,7 +168,7 @@ enum tw_status tw_prepare_state_decode(const char *text, size_t size,
     struct reader reader = {.at = text, .end = text + size};
     memset(state, 0, sizeof(*state));
     take_text(&reader, magic);
-    if (!reader.is_bad && (reader.at == reader.end || *reader.at != '2')) {
+    if (!reader.is_bad && (reader.at == reader.end || *reader.at != '3')) {
         return tw_fail(err, TW_VERSION, "the state of another version of Thinwire");
     }
     char sum[SUM_BYTES + 1];
@@ -211,7 +212,7 @@ void tw_prepare_shards_init(struct tw_prepare_shards *shards, const char *out,
     shards->dataset = *dataset;
     shards->dataset.shards = NULL;
     shards->dataset.shards_count = shards->dataset.shards_capacity = 0;
-    shards->token_bytes = tw_shard_token_bytes(dataset->vocab);
+    shards->token_bytes = tw_shard_token_bytes(dataset->vocab, dataset->has_answers);
     shards->train.tokens_max = shard_tokens;
     const uint32_t part = shard_tokens / TW_PREPARE_HELDOUT_PARTS;
     const uint32_t least =
@@ -259,11 +260,15 @@ static enum tw_status reserve(struct tw_filling *filling, size_t bytes, struct t
     return TW_OK;
 }
 
-static void put_tokens(uint8_t *to, const uint32_t *tokens, uint32_t count, uint32_t token_bytes) {
+static void put_tokens(const struct tw_prepare_shards *shards, uint8_t *to, const uint32_t *tokens,
+                       uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
-        if (token_bytes == 1) to[i] = (uint8_t)tokens[i];
-        if (token_bytes == 2) tw_put_u16(to + 2 * (size_t)i, (uint16_t)tokens[i]);
-        if (token_bytes == 4) tw_put_u32(to + 4 * (size_t)i, tokens[i]);
+        const uint32_t token = tokens[i] & ~TW_TOKEN_UNSCORED;
+        const uint32_t number =
+            !shards->dataset.has_answers ? token : 2 * token + (token == tokens[i] ? 1 : 0);
+        if (shards->token_bytes == 1) to[i] = (uint8_t)number;
+        if (shards->token_bytes == 2) tw_put_u16(to + 2 * (size_t)i, (uint16_t)number);
+        if (shards->token_bytes == 4) tw_put_u32(to + 4 * (size_t)i, number);
     }
 }
 
@@ -274,7 +279,7 @@ static enum tw_status shards_add(struct tw_prepare_shards *shards, bool is_heldo
     struct tw_filling *const filling = side(shards, is_heldout);
     const size_t begin = filling->tokens_count * shards->token_bytes;
     TW_TRY(reserve(filling, begin + (size_t)tokens_count * shards->token_bytes, err));
-    put_tokens(filling->tokens + begin, tokens, tokens_count, shards->token_bytes);
+    put_tokens(shards, filling->tokens + begin, tokens, tokens_count);
     filling->documents[filling->documents_count++] = (uint32_t)filling->tokens_count;
     filling->tokens_count += tokens_count;
     return TW_OK;
@@ -366,6 +371,7 @@ static enum tw_status shards_close(struct tw_prepare_shards *shards, bool is_hel
                              .documents_count = filling->documents_count,
                              .tokenizer = shards->dataset.tokenizer,
                              .is_heldout = is_heldout,
+                             .has_answers = shards->dataset.has_answers,
                              .source = shards->source,
                              .number = filling->number};
     TW_TRY(tw_shard_plan(&shard, err));
@@ -673,6 +679,8 @@ static enum tw_status take_document(struct tw_prepare_writer *writer, const stru
     counts->text_bytes += document->bytes;
     counts->invalid_bytes += document->invalid_bytes;
     counts->lost_bytes += document->lost_bytes;
+    counts->names += document->names;
+    counts->answer_tokens += document->answer_tokens;
     if (is_heldout) {
         counts->heldout_documents++;
         counts->heldout_tokens += document->tokens_count;
@@ -728,6 +736,7 @@ enum tw_status tw_prepare_write(struct tw_prepare_writer *writer, const struct t
         const struct tw_block_document *const document = &block->documents[i];
         if (document->fate == TW_DOCUMENT_BAD) TW_TRY(take_bad(writer, block, i, err));
         if (document->fate == TW_DOCUMENT_PASSED) writer->state.counts.passed_members++;
+        if (document->fate == TW_DOCUMENT_EMPTY) writer->state.counts.blank++;
         if (document->fate == TW_DOCUMENT_TRAIN || document->fate == TW_DOCUMENT_HELDOUT) {
             TW_TRY(take_document(writer, block, document, err));
         }

@@ -68,7 +68,7 @@ enum tw_status tw_prepare_shards_resume(struct tw_prepare_shards *shards,
 
 /* The progress of `prepare`, a text file that is replaced after every training shard.
  *
- *      thinwire-prepare 2
+ *      thinwire-prepare 3
  *      options <SHA-256>     of all options that affect shards
  *      inputs <SHA-256>      of prepare.inputs, the list of files
  *      next <file> <byte of its text> <line>
