@@ -211,6 +211,8 @@ class Worker:
     def draw(self, address: int) -> bool:
         """Draws the node's next batch, (batch, context + 1) uint32, to the address.
 
+        With data.loss = answers, a token that is no part of an answer has its highest bit set.
+
         False: no data have arrived yet. Raises ThinwireError where they are missing or damaged.
         """
         status = self._c.thinwire_worker_draw(self._attached, address, ctypes.byref(self._error))
