@@ -144,7 +144,7 @@ PURE_ARCHIVES = {"base": ["tw_base", "tw_hash"], "compress": ["tw_compress", "tw
 # Libraries from outside that a module may link. daemon and tests may use all that were chosen.
 CHOSEN = {"PkgConfig::" + name for name in (
     "CRYPTO", "XXHASH", "PROTOBUF_C", "ZSTD", "OPENBLAS", "INIH", "JANSSON", "OPENSSL", "UV",
-    "MICROHTTPD", "CURL", "CURSES", "CMOCKA", "MINIUPNPC", "SYSTEM_JANSSON",
+    "MICROHTTPD", "CURL", "CMOCKA", "MINIUPNPC", "SYSTEM_JANSSON",
     "TEXT_PCRE2", "TEXT_UTF8PROC", "TEXT_ZLIB")} | {
         "m", "gomp", "Threads::Threads", "Library::NATPMP", "CUDA::cudart", "CUDA::cudart_static",
         "${ONEDNN_LIBRARY}"}

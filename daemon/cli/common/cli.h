@@ -97,7 +97,6 @@ enum tw_exit cli_reload(struct cli *cli);
 enum tw_exit cli_limit(struct cli *cli);
 enum tw_exit cli_unban(struct cli *cli);
 enum tw_exit cli_web(struct cli *cli);
-enum tw_exit cli_top(struct cli *cli);
 enum tw_exit cli_rollback(struct cli *cli);
 enum tw_exit cli_replay(struct cli *cli);
 enum tw_exit cli_demo(struct cli *cli);

@@ -624,8 +624,6 @@ expect 2 'limit: ' tw limit upload 5mbit extra
 expect 0 'banned   77777777  broke the protocol; for 42 min more' tw peers --socket "$home/api.sock"
 expect 0 '"left_s": 2520' tw peers --json --socket "$home/api.sock"
 expect 0 'node=7777' tw unban 7777 --socket "$home/api.sock"
-expect 2 'top needs a terminal.*status --watch' env TERM=xterm "$BIN/thinwire" top --socket "$home/api.sock"
-expect 2 'top: there is no --json' tw top --json
 expect 0 '^http://127.0.0.1:[0-9]+/#[0-9a-f]{64}$' tw web --socket "$home/api.sock"
 expect 2 'unban: which node?' tw unban
 expect 2 'attic is no node id of 64 hex digits' tw unban attic

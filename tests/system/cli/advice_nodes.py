@@ -91,12 +91,11 @@ def only(text, part):
 
 @situation("node", "this needs the token of the page; `thinwire web`",
            "unban: which node? `thinwire peers`", "no node %s is banned here; `thinwire peers`",
-           "no secret has the mark", "top needs a terminal that can place text",
-           "the terminal type `%s` is not known here", "No other node is known yet",
-           "there is no generation", "the daemon of this node runs: `thinwire leave`",
-           "`thinwire rollback undone`", "`thinwire invite` prints a line with which")
+           "no secret has the mark", "there is no generation",
+           "the daemon of this node runs: `thinwire leave`", "`thinwire rollback undone`",
+           "`thinwire invite` prints a line with which")
 def screens(at):
-    """The page, bans, secrets, checkpoints and top of one node."""
+    """The page, bans, secrets and checkpoints of one node."""
     at.manifest("run", ["security.admission=secret"])
     at.node("a")
     port = ports.hold()
@@ -117,15 +116,6 @@ def screens(at):
     marks = at.follow(at.bad("thinwire secret use abcd1234"), "no secret has the mark")
     if "in use" not in marks:
         raise Wrong(marks)
-    for term, fragment in (("dumb", "a terminal that can place text"),
-                           ("banana", "the terminal type `%s` is not known")):
-        said = typed_on_terminal(at, "thinwire top", TERM=term)
-        command = at.advice(said, fragment)[0]
-        shown = typed_on_terminal(at, f"timeout -s INT 3 {command}", TERM=term)
-        if "Run" not in shown:
-            raise Wrong(f"{command} shows: {shown}")
-    shown = typed_on_terminal(at, "timeout -s INT 4 thinwire top", TERM="xterm")
-    at.follow(re.sub(r"\x1b\[[\d;?]*[A-Za-z]", " ", shown), "No other node is known yet")
     at.good("thinwire checkpoint")
     at.good("thinwire checkpoint")
     said = at.bad("thinwire rollback banana --yes")
