@@ -3,6 +3,8 @@
 
 enum { TESTS_MAX = 128 };
 
+bool test_has_passed;
+
 static struct CMUnitTest tests[TESTS_MAX]; /* cmocka passes over the rows without a name */
 static int lines[TESTS_MAX];
 static size_t count;

@@ -14,10 +14,8 @@
 enum { NODES = 3 };
 
 static struct cluster cluster;
-static bool has_passed;
 
 static int open_three(void **state) {
-    has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, NODES);
     const struct cluster_options options = {.more = "checkpoint_interval = 1s",
@@ -27,7 +25,7 @@ static int open_three(void **state) {
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -86,5 +84,4 @@ TEST_IN(open_three, close_all, killed_processes_never_part_the_nodes) {
     for (uint32_t i = 0; i < NODES; i++) {
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
     }
-    has_passed = true;
 }

@@ -9,7 +9,6 @@
 enum { NODES = 3 };
 
 static struct cluster cluster;
-static bool has_passed;
 
 static void open_three(const char *tokens) {
     static const char *const keys[][2] = {{"sync.topology", "pair"},
@@ -28,7 +27,6 @@ static void open_three(const char *tokens) {
                                           {"sync.feedback", "1"},
                                           {"sync.lead", "0"},
                                           {NULL, NULL}};
-    has_passed = false;
     cluster_open(&cluster, tokens);
     cluster_set_run(&cluster, keys);
     cluster_make(&cluster, NODES);
@@ -39,7 +37,7 @@ static void open_three(const char *tokens) {
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -81,7 +79,6 @@ FACT(three_daemons_merge_two_by_two) {
     assert_sound();
     for (uint32_t i = 0; i < NODES; i++)
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(run_in_pairs_ends_for_each) {
@@ -94,5 +91,4 @@ FACT(run_in_pairs_ends_for_each) {
     assert_sound();
     for (uint32_t i = 0; i < NODES; i++)
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
-    has_passed = true;
 }

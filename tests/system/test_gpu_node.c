@@ -11,7 +11,6 @@
 enum { CPU, GPU, NODES, ROUNDS = 6, PATIENCE_TURNS = 600 };
 
 static struct cluster cluster;
-static bool has_passed;
 
 /* The model is small: rounds wait for both nodes' steps, and the emulated device is about a hundred
  * times slower. */
@@ -23,7 +22,6 @@ static void start_both(const char *preset) {
         {"sync.fragments", "2"}, {"sync.quorum", "2"}, {"model.width", "16"},
         {"model.context", "16"}, {"train.batch", "2"}, {NULL, NULL},
     };
-    has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_set_run(&cluster, keys);
     cluster_make(&cluster, NODES);
@@ -35,7 +33,7 @@ static void start_both(const char *preset) {
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -67,7 +65,6 @@ static void end_both(void) {
         assert_null(strstr(cluster_log(&cluster, i), "ev=misbehaved"));
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 30), TW_EXIT_OK);
     }
-    has_passed = true;
 }
 
 static void expect_same_anchors(const char *preset) {

@@ -12,10 +12,10 @@ enum { CUTS = 3 };
 
 static struct cluster cluster;
 static struct relay relay;
-static bool has_passed, has_relay;
+static bool has_relay;
 
 static void open_two(const char *const (*keys)[2]) {
-    has_passed = has_relay = false;
+    has_relay = false;
     cluster_open(&cluster, "1g");
     if (keys != NULL) cluster_set_run(&cluster, keys);
     cluster_make(&cluster, 2);
@@ -23,7 +23,7 @@ static void open_two(const char *const (*keys)[2]) {
 
 static int close_all(void **state) {
     if (has_relay) relay_close(&relay);
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -34,7 +34,6 @@ static void end_all(void) {
         assert_null(strstr(cluster_log(&cluster, i), "assertion failed"));
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
     }
-    has_passed = true;
 }
 
 /* ---- through cuts ---------------------------------------------------------------------------- */

@@ -10,10 +10,9 @@
 enum { FREE, THRIFTY, POOR, NODES };
 
 static struct cluster cluster;
-static bool has_passed;
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -27,7 +26,6 @@ static int close_all(void **state) {
     }
 
 static void open_some(uint32_t count, const char *const (*keys)[2], const char *const *budgets) {
-    has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_set_run(&cluster, keys);
     cluster_make(&cluster, count);
@@ -84,7 +82,6 @@ FACT(each_node_keeps_to_its_own_budget) {
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
     assert_true(cluster_digests(&cluster, FREE, THRIFTY) >= 10);
     assert_true(cluster_digests(&cluster, FREE, POOR) >= 10);
-    has_passed = true;
 }
 
 /* Partners may send Deltas with different numbers of bits. The anchors, which they also send, cost
@@ -109,7 +106,6 @@ FACT(partners_keep_to_their_own_budgets) {
         assert_null(strstr(cluster_log(&cluster, i), "ev=misbehaved"));
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
     }
-    has_passed = true;
 }
 
 /* A node that cannot afford an exchange trains at its own pace. No other node misses an exchange
@@ -135,5 +131,4 @@ FACT(node_that_cannot_afford_a_partner_trains_alone) {
         assert_null(strstr(cluster_log(&cluster, i), "ev=request_refused"));
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
     }
-    has_passed = true;
 }

@@ -10,17 +10,15 @@
 #include "tests/test.h"
 
 static struct cluster cluster;
-static bool has_passed;
 
 static int open_two(void **state) {
-    has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 2);
     return 0;
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -58,7 +56,6 @@ FACT(two_nodes_meet_and_hold_the_same_anchor) {
     assert_true(cluster_reaches(&cluster, 0, "network.out_bytes_per_s", 1, 5));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(killed_worker_stops_neither_node) {
@@ -72,7 +69,6 @@ FACT(killed_worker_stops_neither_node) {
     assert_true(cluster_reaches(&cluster, 0, "sync.rounds_contributed", contributed + 3, 20));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(killed_daemon_comes_back_and_mixes_again) {
@@ -95,7 +91,6 @@ FACT(killed_daemon_comes_back_and_mixes_again) {
     assert_true(cluster_digests(&cluster, 0, 1) >= 10);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 /* data.sha256 = any: each node trains on its own text, and both show the weight of each text. */
@@ -116,7 +111,6 @@ FACT(own_texts_are_shown_with_their_shares) {
     json_decref(peers);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 /* If a vote cannot be saved, one log line and one warning say so, not one line per second. The vote
@@ -144,7 +138,6 @@ FACT(vote_that_cannot_be_saved_is_reported_once) {
     assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", rounds + 3, 20));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(node_that_left_is_soon_off_the_roster) {
@@ -154,7 +147,6 @@ FACT(node_that_left_is_soon_off_the_roster) {
     assert_true(cluster_reaches(&cluster, 1, "train.steps", steps + 100, 20));
     assert_true(cluster_says(&cluster, 1, "ev=peer_down", 5));
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 /* Checks that the status names the cause at the node's only configured address. */
@@ -187,7 +179,6 @@ static void strangers_stay_apart(const struct cluster_options *options, const ch
     assert_true(cluster_number(&cluster, 0, "sync.alive_peers") == 0);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(wrong_secret_is_refused_and_both_train_alone) {

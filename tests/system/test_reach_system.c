@@ -7,10 +7,9 @@
 #include "tests/test.h"
 
 static struct cluster cluster;
-static bool has_passed;
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -33,5 +32,4 @@ TEST_IN(NULL, close_all, peers_find_out_whether_a_node_can_be_dialled) {
     assert_true(cluster_reaches(&cluster, 1, "sync.mixed_peers", 1, 60));
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
-    has_passed = true;
 }

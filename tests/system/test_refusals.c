@@ -13,17 +13,15 @@
 #include "tests/test.h"
 
 static struct cluster cluster;
-static bool has_passed;
 
 static int open_one(void **state) {
-    has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 1);
     return 0;
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -53,7 +51,6 @@ static void path_of(const char *name, char path[96]) {
 FACT(bad_configuration_names_line_and_key) {
     text_append(cluster.nodes[0].config, "uplode = 5mbit\n");
     must_refuse(TW_EXIT_USAGE, "upload");
-    has_passed = true;
 }
 
 FACT(missing_manifest_is_named) {
@@ -61,7 +58,6 @@ FACT(missing_manifest_is_named) {
     (void)snprintf(path, sizeof(path), "%s/manifest", cluster.dir);
     assert_int_equal(unlink(path), 0);
     must_refuse(TW_EXIT_MANIFEST, path);
-    has_passed = true;
 }
 
 FACT(malformed_manifest_is_named) {
@@ -69,14 +65,12 @@ FACT(malformed_manifest_is_named) {
     (void)snprintf(path, sizeof(path), "%s/manifest", cluster.dir);
     text_append(path, "sync.colour = red\n");
     must_refuse(TW_EXIT_MANIFEST, path);
-    has_passed = true;
 }
 
 FACT(missing_training_text_is_named) {
     const struct cluster_options options = {.no_data = "/nowhere/text"};
     cluster_configure(&cluster, 0, &options);
     must_refuse(TW_EXIT_DATA, "/nowhere/text");
-    has_passed = true;
 }
 
 FACT(unwritable_state_folder_is_named) {
@@ -84,7 +78,6 @@ FACT(unwritable_state_folder_is_named) {
     path_of("state/lock", path);
     assert_int_equal(mkdir(path, 0700), 0); /* a folder stops even root */
     must_refuse(TW_EXIT_STATE_DIR, cluster.nodes[0].dir);
-    has_passed = true;
 }
 
 FACT(second_daemon_of_a_folder_is_refused) {
@@ -97,7 +90,6 @@ FACT(second_daemon_of_a_folder_is_refused) {
     assert_int_equal(cluster_wait_end(&cluster, 1, 10), TW_EXIT_STATE_DIR);
     assert_non_null(strstr(cluster_log(&cluster, 1), "another daemon uses the state folder"));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(port_in_use_is_named) {
@@ -113,7 +105,6 @@ FACT(port_in_use_is_named) {
     (void)snprintf(name, sizeof(name), "127.0.0.1:%u", cluster.nodes[0].port);
     must_refuse(TW_EXIT_PORT, name);
     (void)close(fd);
-    has_passed = true;
 }
 
 FACT(missing_identity_is_named) {
@@ -121,7 +112,6 @@ FACT(missing_identity_is_named) {
     path_of("state/identity.key", path);
     assert_int_equal(unlink(path), 0);
     must_refuse(TW_EXIT_IDENTITY, "thinwire init");
-    has_passed = true;
 }
 
 FACT(readable_secret_is_refused) {
@@ -129,14 +119,12 @@ FACT(readable_secret_is_refused) {
     (void)snprintf(path, sizeof(path), "%s/secret", cluster.dir);
     assert_int_equal(chmod(path, 0644), 0);
     must_refuse(TW_EXIT_IDENTITY, "chmod 600");
-    has_passed = true;
 }
 
 FACT(worker_that_cannot_begin_ends_the_daemon) {
     const struct cluster_options options = {.stub = "--nonsense"};
     cluster_configure(&cluster, 0, &options);
     must_refuse(TW_EXIT_USAGE, "worker");
-    has_passed = true;
 }
 
 /* ---- checkpoints --------------------------------------------------------------------------- */
@@ -194,7 +182,6 @@ FACT(damaged_checkpoint_falls_back_to_the_older_one) {
     assert_true(cluster_says(&cluster, 0, "boot=3", 10));
     assert_true(cluster_says(&cluster, 0, "start=snapshot", 5));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(two_damaged_checkpoints_are_never_started_over_silently) {
@@ -209,7 +196,6 @@ FACT(two_damaged_checkpoints_are_never_started_over_silently) {
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 30, 20));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(damaged_vote_costs_the_membership_only) {
@@ -225,5 +211,4 @@ FACT(damaged_vote_costs_the_membership_only) {
     assert_true(cluster_says(&cluster, 0, "start=snapshot", 10));
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 70, 20));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }

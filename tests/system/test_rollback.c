@@ -11,17 +11,15 @@
 #include "tests/test.h"
 
 static struct cluster cluster;
-static bool has_passed;
 
 static int open_two(void **state) {
-    has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 2);
     return 0;
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -79,7 +77,6 @@ FACT(unchanged_model_is_not_saved_again) {
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 200, 20));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/checkpoint"), 200);
     assert_true(checkpoints() > before);
-    has_passed = true;
 }
 
 /* Returns -1 if the step is not known. */
@@ -176,7 +173,6 @@ FACT(pinned_generation_is_from_before_the_harm) {
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 1, 20));
     assert_in_range(cluster_number(&cluster, 0, "checkpoint.steps"), step, step);
-    has_passed = true;
 }
 
 static void save_twice(uint32_t idx) {
@@ -230,5 +226,4 @@ FACT(group_goes_back_node_by_node) {
         cluster_string(&cluster, i, "run.lineage", text);
         assert_string_not_equal(text, spoilt);
     }
-    has_passed = true;
 }

@@ -12,17 +12,15 @@
 #include "tests/test.h"
 
 static struct cluster cluster;
-static bool has_passed;
 
 static int open_one(void **state) {
-    has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 1);
     return 0;
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -92,7 +90,6 @@ FACT(state_on_a_slow_disk_is_saved_at_stop_and_loaded) {
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_says(&cluster, 0, "start=snapshot", 10));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 /* ---- threads ------------------------------------------------------------------------------- */
@@ -108,7 +105,6 @@ FACT(threads_that_hang_hold_up_neither_votes_nor_the_end) {
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_non_null(strstr(cluster_log(&cluster, 0), "ev=checkpoint generation=1"));
     assert_non_null(strstr(cluster_log(&cluster, 0), "a thread was still waiting"));
-    has_passed = true;
 }
 
 /* ---- workers that hang --------------------------------------------------------------------- */
@@ -149,7 +145,6 @@ FACT(worker_of_somebody_else_that_hangs_is_cut_off) {
     assert_true(is_noticed);
     assert_true(cluster_number(&cluster, 0, "worker.restarts") == 1);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(worker_that_hangs_does_not_cost_the_checkpoint) {
@@ -171,5 +166,4 @@ FACT(worker_that_hangs_does_not_cost_the_checkpoint) {
         if (own != 0) end_unharmed(own);
         assert_int_equal(kill(pid, 0), -1);
     }
-    has_passed = true;
 }

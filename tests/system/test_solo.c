@@ -12,17 +12,15 @@
 #include "tests/test.h"
 
 static struct cluster cluster;
-static bool has_passed;
 
 static int open_one(void **state) {
-    has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 1);
     return 0;
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -50,7 +48,6 @@ FACT(node_without_peers_trains_and_says_solo) {
     assert_true(cluster_says(&cluster, 0, "ev=worker_refused", 5));
     assert_int_equal(cluster_lines(&cluster, 0, "ev=worker_refused"), 1);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 /* The time left follows from the speed that the same screen shows. */
@@ -65,7 +62,6 @@ FACT(node_alone_has_the_speed_of_its_run) {
     assert_true(speed == json_number_value(json_object_get(train, "tokens_per_s")));
     json_decref(status);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 static void pid_kill(double pid) {
@@ -97,7 +93,6 @@ FACT(killed_worker_goes_on_from_its_snapshot) {
     assert_int_equal(sscanf(ready, "start=snapshot step=%llu", &step), 1);
     assert_true(step >= 45);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 /* A daemon that was not scheduled for a while sees the worker's death and the end of the link in
@@ -118,7 +113,6 @@ FACT(death_is_judged_once_the_link_is_read_to_its_end) {
     assert_non_null(gone);
     assert_non_null(strstr(gone, "ev=worker_died"));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(worker_that_keeps_dying_is_given_up_and_the_daemon_stays) {
@@ -131,7 +125,6 @@ FACT(worker_that_keeps_dying_is_given_up_and_the_daemon_stays) {
     cluster_string(&cluster, 0, "state", text);
     assert_string_equal(text, "solo");
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(sigterm_saves_and_the_next_start_goes_on) {
@@ -149,7 +142,6 @@ FACT(sigterm_saves_and_the_next_start_goes_on) {
     assert_true(cluster_says(&cluster, 0, line, 10));
     assert_true(cluster_reaches(&cluster, 0, "train.steps", (double)step + 20, 20));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 /* The daemon runs in the foreground of a terminal, and the terminal's window is closed. */
@@ -170,7 +162,6 @@ FACT(closed_terminal_saves_and_leaves) {
     (void)close(master);
     assert_int_equal(cluster_wait_end(&cluster, 0, 20), TW_EXIT_OK);
     assert_true(cluster_says(&cluster, 0, "ev=checkpoint generation=1", 1));
-    has_passed = true;
 }
 
 FACT(hangup_without_a_terminal_is_no_end) {
@@ -180,7 +171,6 @@ FACT(hangup_without_a_terminal_is_no_end) {
     const double steps = cluster_number(&cluster, 0, "train.steps");
     assert_true(cluster_reaches(&cluster, 0, "train.steps", steps + 20, 20));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(checkpoint_verb_answers_when_it_is_on_disk) {
@@ -192,7 +182,6 @@ FACT(checkpoint_verb_answers_when_it_is_on_disk) {
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_says(&cluster, 0, "start=snapshot", 10));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(leave_verb_ends_the_daemon) {
@@ -200,7 +189,6 @@ FACT(leave_verb_ends_the_daemon) {
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 5, 20));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/leave"), 200);
     assert_int_equal(cluster_wait_end(&cluster, 0, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(pause_stops_the_steps_and_resume_goes_on) {
@@ -214,7 +202,6 @@ FACT(pause_stops_the_steps_and_resume_goes_on) {
     assert_int_equal(cluster_post(&cluster, 0, "/v1/resume"), 200);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", paused + 10, 20));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(unlinked_node_stops_at_its_step) {
@@ -235,7 +222,6 @@ FACT(unlinked_node_stops_at_its_step) {
     cluster_string(&cluster, 0, "worker.state", text);
     assert_string_equal(text, "finished");
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 /* Starts a worker as another program, such as systemd, would. */
@@ -268,7 +254,6 @@ FACT(worker_of_somebody_else_may_come_and_go) {
     }
     assert_non_null(strstr(cluster_log(&cluster, 0), "start=snapshot"));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 /* After repeated deaths batches are skipped, as with a worker that the daemon starts itself. */
@@ -284,7 +269,6 @@ FACT(worker_of_somebody_else_that_keeps_dying_is_welcomed_late) {
     }
     assert_true(cluster_says(&cluster, 0, "skip_batches=1", 5));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(second_signal_ends_at_once) {
@@ -298,5 +282,4 @@ FACT(second_signal_ends_at_once) {
     assert_true(cluster_says(&cluster, 0, "ev=leaving", 5));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 3), 128 + SIGTERM);
     (void)kill(worker, SIGKILL);
-    has_passed = true;
 }

@@ -8,10 +8,8 @@
 #include "tests/test.h"
 
 static struct cluster cluster;
-static bool has_passed;
 
 static int open_two(void **state) {
-    has_passed = false;
     /* The nodes train for some seconds before they are linked. */
     cluster_open(&cluster, "400k");
     cluster_make(&cluster, 2);
@@ -19,7 +17,7 @@ static int open_two(void **state) {
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -47,7 +45,6 @@ FACT(run_is_trained_to_its_end_by_both) {
         assert_null(strstr(cluster_log(&cluster, i), "ev=contribution_refused"));
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 30), TW_EXIT_OK);
     }
-    has_passed = true;
 }
 
 FACT(text_too_short_to_train_on_is_named) {
@@ -64,5 +61,4 @@ FACT(text_too_short_to_train_on_is_named) {
     assert_non_null(said);
     print_message("%.*s\n", (int)strcspn(said, "\n"), said);
     assert_non_null(strstr(said, path));
-    has_passed = true;
 }

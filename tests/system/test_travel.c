@@ -16,7 +16,6 @@ enum { TRAIN_SHARDS = 4, TOKENS = 500000, NODES = 3, CAP_BYTES_S = 1000000 };
 static struct cluster cluster;
 static struct dataset_sample sample;
 static char folders[NODES][96];
-static bool has_passed;
 
 static double now_s(void) {
     struct timespec now;
@@ -29,7 +28,6 @@ static int open_all(void **state) {
     char hex[TW_ID_HEX_BYTES];
     const struct sample_options options = {
         .train = TRAIN_SHARDS, .heldout = 1, .tokens = TOKENS, .tokenizer_bytes = 400000};
-    has_passed = false;
     dataset_sample_make(&sample, &options);
     cluster_open(&cluster, "1g");
     tw_id_hex(&sample.hash, hex);
@@ -51,7 +49,7 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     dataset_sample_free(&sample);
     return 0;
 }
@@ -100,7 +98,6 @@ static void end_all(uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 20), TW_EXIT_OK);
     }
-    has_passed = true;
 }
 
 /* Configures the node again, with these lines in [network]. The node must be stopped, because its
@@ -282,7 +279,6 @@ static void assert_refused(uint32_t node, const struct cluster_options *options,
 FACT(nobody_can_be_asked_without_links) {
     const struct cluster_options options = {.has_no_data = true, .is_unlinked = true};
     assert_refused(1, &options, "with network.links = off nobody can be asked");
-    has_passed = true;
 }
 
 FACT(folder_that_is_not_the_dataset_is_refused) {
@@ -301,5 +297,4 @@ FACT(folder_that_is_not_the_dataset_is_refused) {
     }
     const struct cluster_options bare = {.no_data = folders[2]};
     assert_refused(2, &bare, "no whole training shard");
-    has_passed = true;
 }

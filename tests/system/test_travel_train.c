@@ -10,7 +10,6 @@
 static struct cluster cluster;
 static struct dataset_sample sample;
 static char folder[96];
-static bool has_passed;
 
 static int open_two(void **state) {
     const struct cluster_options empty = {.has_no_data = true, .more = "stop_step = 0"};
@@ -22,7 +21,7 @@ static int open_two(void **state) {
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     dataset_sample_free(&sample);
     return 0;
 }
@@ -49,5 +48,4 @@ TEST_IN(open_two, close_all, node_with_an_empty_disk_trains_to_the_end) {
         assert_null(strstr(cluster_log(&cluster, i), "ev=misbehaved"));
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 30), TW_EXIT_OK);
     }
-    has_passed = true;
 }

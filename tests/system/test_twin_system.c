@@ -9,11 +9,9 @@
 enum { HUB, NODE, COPY, NODES };
 
 static struct cluster cluster;
-static bool has_passed;
 
 static int open_three(void **state) {
     const struct cluster_options options = {.stub = "--step-us 5000"};
-    has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, NODES);
     for (uint32_t i = 0; i < NODES; i++) {
@@ -29,7 +27,7 @@ static int open_three(void **state) {
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -79,5 +77,4 @@ TEST_IN(open_three, close_all, copied_key_is_named_on_all_three_sides) {
     /* When the node has ended, the copy is admitted. */
     (void)cluster_end(&cluster, NODE, SIGKILL, 10);
     assert_true(cluster_says(&cluster, COPY, "ev=peer_up", 30));
-    has_passed = true;
 }

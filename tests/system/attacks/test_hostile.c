@@ -24,12 +24,10 @@ enum {
 static struct cluster cluster;
 static struct hostile_target target;
 static struct tw_secret secret;
-static bool has_passed;
 
 /* ---- the honest pair ----------------------------------------------------------------------- */
 
 static int open_pair(void **state) {
-    has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 2);
     hostile_know(&target, &secret, cluster.dir, cluster.nodes[0].port);
@@ -41,7 +39,7 @@ static int open_pair(void **state) {
 }
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -103,7 +101,6 @@ static void judge(unsigned budget_kib) {
     assert_null(strstr(cluster_log(&cluster, 1) + before.log_at_other, "ev=peer_down"));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 30), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 30), TW_EXIT_OK);
-    has_passed = true;
 }
 
 static void must_say_once(const char *text) {
@@ -490,7 +487,6 @@ FACT(node_that_breaks_the_protocol_three_times_is_banned) {
     hostile_close(&first);
     if (!hostile_join(&h, &target, NULL)) fail_msg("a node of another key: %s", h.goodbye.sentence);
     hostile_close(&h);
-    has_passed = true;
 }
 
 int main(void) {

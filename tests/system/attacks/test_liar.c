@@ -11,11 +11,10 @@
 enum { HONEST = 3, LIAR = 3 };
 
 static struct cluster cluster;
-static bool has_passed;
 static char liar[96]; /* the first digits of its id, as in logs and warnings */
 
 static int close_all(void **state) {
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -24,7 +23,6 @@ static int close_all(void **state) {
 /* Starts three daemons and a liar, and waits until the liar has begun. `lies` lists its lies;
  * NULL: the seed draws them. */
 static void open_group(const char *seed, const char *lies) {
-    has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, HONEST + 1);
     assert_int_equal(setenv("TW_TRAITOR_SEED", seed, 1), 0);
@@ -91,7 +89,6 @@ static void assert_group_goes_on(double rounds) {
 static void end_group(void) {
     for (uint32_t i = 0; i < HONEST; i++)
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 20), TW_EXIT_OK);
-    has_passed = true;
 }
 
 static bool is_any_warned(void) {

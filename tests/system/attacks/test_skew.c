@@ -17,10 +17,8 @@ static struct cluster cluster;
 static struct hostile_target target;
 static struct tw_secret secret;
 static struct hostile peer;
-static bool has_passed;
 
 static int open_one(void **state) {
-    has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 1);
     hostile_know(&target, &secret, cluster.dir, cluster.nodes[0].port);
@@ -32,7 +30,7 @@ static int open_one(void **state) {
 
 static int close_all(void **state) {
     hostile_close(&peer);
-    cluster_close(&cluster, !has_passed);
+    cluster_close(&cluster, !test_has_passed);
     return 0;
 }
 
@@ -87,7 +85,6 @@ static bool has_kind(uint64_t kinds, unsigned kind) {
 
 static void end(void) {
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 30), TW_EXIT_OK);
-    has_passed = true;
 }
 
 FACT(newer_node_is_let_in_and_its_new_fields_are_skipped) {
