@@ -18,46 +18,11 @@ struct verb {
     const char *program;
 };
 
-static const struct verb VERBS[] = {
-    {"init", cli_init, NULL},
-    {"run", cli_run, NULL},
-    {"plan", cli_plan, NULL},
-    {"invite", cli_invite, NULL},
-    {"join", cli_join, NULL},
-    {"start", cli_start, NULL},
-    {"secret", cli_secret, NULL},
-    {"status", cli_status, NULL},
-    {"peers", cli_peers, NULL},
-    {"rounds", cli_rounds, NULL},
-    {"ledger", cli_ledger, NULL},
-    {"events", cli_events, NULL},
-    {"logs", cli_logs, NULL},
-    {"checkpoint", cli_checkpoint, NULL},
-    {"leave", cli_leave, NULL},
-    {"pause", cli_pause, NULL},
-    {"resume", cli_resume, NULL},
-    {"reload", cli_reload, NULL},
-    {"limit", cli_limit, NULL},
-    {"unban", cli_unban, NULL},
-    {"rollback", cli_rollback, NULL},
-    {"replay", cli_replay, NULL},
-    {"web", cli_web, NULL},
-    {"doctor", cli_doctor, NULL},
-    {"demo", cli_demo, NULL},
-    {"owner", cli_owner, NULL},
-    {"config", cli_config_verb, NULL},
-    {"version", cli_version, NULL},
-    {"help", cli_help, NULL},
-    {"generate", NULL, "thinwire-engine"},
-    {"eval", NULL, "thinwire-engine"},
-    {"train", NULL, "thinwire-engine"},
-    {"import", NULL, "thinwire-engine"},
-    {"export", NULL, "thinwire-engine"},
-    {"merge", NULL, "thinwire-engine"},
-    {"data", NULL, "thinwire-engine"},
-    {"info", NULL, "thinwire-engine"},
-    {"sim", NULL, "thinwire-sim"},
-};
+#define VERB(name, run) {#name, run, NULL},
+#define PROGRAM(name, program) {#name, NULL, program},
+static const struct verb VERBS[] = {CLI_VERBS_EACH(VERB, PROGRAM)};
+#undef VERB
+#undef PROGRAM
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 
 /* Takes `--NAME value` or `--NAME=value` from the words. Returns the value, or NULL. */

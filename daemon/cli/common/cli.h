@@ -76,35 +76,52 @@ enum tw_exit cli_become(const char *program, int argc, char **argv);
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-enum tw_exit cli_init(struct cli *cli);
-enum tw_exit cli_run(struct cli *cli);
-enum tw_exit cli_plan(struct cli *cli);
-enum tw_exit cli_invite(struct cli *cli);
-enum tw_exit cli_join(struct cli *cli);
-enum tw_exit cli_secret(struct cli *cli);
-enum tw_exit cli_start(struct cli *cli);
-enum tw_exit cli_status(struct cli *cli);
-enum tw_exit cli_peers(struct cli *cli);
-enum tw_exit cli_rounds(struct cli *cli);
-enum tw_exit cli_ledger(struct cli *cli);
-enum tw_exit cli_events(struct cli *cli);
-enum tw_exit cli_logs(struct cli *cli);
-enum tw_exit cli_checkpoint(struct cli *cli);
-enum tw_exit cli_leave(struct cli *cli);
-enum tw_exit cli_pause(struct cli *cli);
-enum tw_exit cli_resume(struct cli *cli);
-enum tw_exit cli_reload(struct cli *cli);
-enum tw_exit cli_limit(struct cli *cli);
-enum tw_exit cli_unban(struct cli *cli);
-enum tw_exit cli_web(struct cli *cli);
-enum tw_exit cli_rollback(struct cli *cli);
-enum tw_exit cli_replay(struct cli *cli);
-enum tw_exit cli_demo(struct cli *cli);
-enum tw_exit cli_doctor(struct cli *cli);
-enum tw_exit cli_owner(struct cli *cli);
-enum tw_exit cli_config_verb(struct cli *cli);
-enum tw_exit cli_version(struct cli *cli);
-enum tw_exit cli_help(struct cli *cli);
+/* All commands: those of this program with their functions, and those of other programs, as in git.
+ * Each has a page in help.c. */
+#define CLI_VERBS_EACH(VERB, PROGRAM)                                                              \
+    VERB(init, cli_init)                                                                           \
+    VERB(run, cli_run)                                                                             \
+    VERB(plan, cli_plan)                                                                           \
+    VERB(invite, cli_invite)                                                                       \
+    VERB(join, cli_join)                                                                           \
+    VERB(start, cli_start)                                                                         \
+    VERB(secret, cli_secret)                                                                       \
+    VERB(status, cli_status)                                                                       \
+    VERB(peers, cli_peers)                                                                         \
+    VERB(rounds, cli_rounds)                                                                       \
+    VERB(ledger, cli_ledger)                                                                       \
+    VERB(events, cli_events)                                                                       \
+    VERB(logs, cli_logs)                                                                           \
+    VERB(checkpoint, cli_checkpoint)                                                               \
+    VERB(leave, cli_leave)                                                                         \
+    VERB(pause, cli_pause)                                                                         \
+    VERB(resume, cli_resume)                                                                       \
+    VERB(reload, cli_reload)                                                                       \
+    VERB(limit, cli_limit)                                                                         \
+    VERB(unban, cli_unban)                                                                         \
+    VERB(rollback, cli_rollback)                                                                   \
+    VERB(replay, cli_replay)                                                                       \
+    VERB(web, cli_web)                                                                             \
+    VERB(doctor, cli_doctor)                                                                       \
+    VERB(demo, cli_demo)                                                                           \
+    VERB(owner, cli_owner)                                                                         \
+    VERB(config, cli_config_verb)                                                                  \
+    VERB(version, cli_version)                                                                     \
+    VERB(help, cli_help)                                                                           \
+    PROGRAM(generate, "thinwire-engine")                                                           \
+    PROGRAM(eval, "thinwire-engine")                                                               \
+    PROGRAM(train, "thinwire-engine")                                                              \
+    PROGRAM(import, "thinwire-engine")                                                             \
+    PROGRAM(export, "thinwire-engine")                                                             \
+    PROGRAM(merge, "thinwire-engine")                                                              \
+    PROGRAM(data, "thinwire-engine")                                                               \
+    PROGRAM(info, "thinwire-engine")                                                               \
+    PROGRAM(sim, "thinwire-sim")
+#define VERB(name, run) enum tw_exit run(struct cli *cli);
+#define PROGRAM(name, program)
+CLI_VERBS_EACH(VERB, PROGRAM)
+#undef VERB
+#undef PROGRAM
 
 /* Returns the text of `thinwire help TOPIC`, or NULL if there is no such topic. "" is the overview.
  */

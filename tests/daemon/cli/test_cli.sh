@@ -47,7 +47,7 @@ expect 0 '^thinwire train ' tw train --help
 expect 2 'did you mean `status`' tw help statsu
 expect 0 '  9  stored state' tw help exit-codes
 # Every command has a page, which -h prints too, and a place in the overview.
-verbs=$(sed -n '/VERBS\[\] = {/,/^};/ s/^    {"\([a-z]*\)".*/\1/p' "$SOURCE/daemon/cli/main.c")
+verbs=$(sed -En 's/^    (VERB|PROGRAM)\(([a-z]+), .*/\2/p' "$SOURCE/daemon/cli/common/cli.h")
 [[ $(wc -w <<<"$verbs") -ge 38 ]] || { echo "FAIL: VERBS"; failures=$((failures + 1)); }
 for verb in $verbs; do
     expect 0 "^thinwire $verb" tw help $verb
