@@ -23,53 +23,16 @@ struct list {
 
 const char *tw_warning_name(enum tw_warning_kind kind) {
     static const char *const NAMES[TW_WARNING_KINDS] = {
-        [TW_WARNING_WORKER_FAILED] = "worker_failed",
-        [TW_WARNING_WORKER_ABSENT] = "worker_absent",
-        [TW_WARNING_WORKER_RESTARTING] = "worker_restarting",
-        [TW_WARNING_WORKER_SILENT] = "worker_silent",
-        [TW_WARNING_DEVICE_FAILED] = "device_failed",
-        [TW_WARNING_CHECKPOINT_FAILED] = "checkpoint_failed",
-        [TW_WARNING_VOTES_UNSAVED] = "votes_unsaved",
-        [TW_WARNING_ATTACK + TW_ATTACK_FORGED] = "attack_forged",
-        [TW_WARNING_ATTACK + TW_ATTACK_TWO_FACED] = "attack_two_faced",
-        [TW_WARNING_ATTACK + TW_ATTACK_LEFT] = "group_left",
-        [TW_WARNING_ATTACK + TW_ATTACK_MERGE] = "attack_merge",
-        [TW_WARNING_ATTACK + TW_ATTACK_OVERSIZED] = "attack_oversized",
-        [TW_WARNING_ATTACK + TW_ATTACK_STATE] = "attack_state",
-        [TW_WARNING_ATTACK + TW_ATTACK_UNTRAINED] = "attack_untrained",
-        [TW_WARNING_ATTACK + TW_ATTACK_PROTOCOL] = "attack_protocol",
-        [TW_WARNING_DATA_UNUSABLE] = "data_unusable",
-        [TW_WARNING_DATA_UNSTORED] = "data_unstored",
-        [TW_WARNING_DATA_MISSING] = "data_missing",
-        [TW_WARNING_DATA_PARTIAL] = "data_partial",
-        [TW_WARNING_NOT_ADMITTED] = "not_admitted",
-        [TW_WARNING_CERTIFICATE_ENDS] = "certificate_ends",
-        [TW_WARNING_TWIN] = "twin",
-        [TW_WARNING_REFUSED] = "refused",
-        [TW_WARNING_UNREACHABLE] = "unreachable",
-        [TW_WARNING_TRAINS_ALONE] = "trains_alone",
-        [TW_WARNING_MEMBER_LOST] = "member_lost",
-        [TW_WARNING_CLOCK_DIFFERS] = "clock_differs",
-        [TW_WARNING_NOT_MERGED] = "not_merged",
-        [TW_WARNING_GROUP_FULL] = "group_full",
-        [TW_WARNING_STATE_WITHHELD] = "state_withheld",
-        [TW_WARNING_QUOTA_USED] = "quota_used",
-        [TW_WARNING_LINKS_REST] = "links_rest",
-        [TW_WARNING_BUDGET_SMALL] = "budget_small",
-        [TW_WARNING_ROUND_LEFT_OUT] = "round_left_out",
-        [TW_WARNING_MERGING_HURTS] = "merging_hurts",
-        [TW_WARNING_FINDING + TW_FINDING_REFUSED] = "work_refused",
-        [TW_WARNING_FINDING + TW_FINDING_LEFT_OUT] = "work_left_out",
-        [TW_WARNING_FINDING + TW_FINDING_TAKES_OVER] = "takes_over",
-        [TW_WARNING_FINDING + TW_FINDING_FAR] = "far_from_anchor",
-        [TW_WARNING_FINDING + TW_FINDING_RISING] = "loss_rises",
-        [TW_WARNING_FINDING + TW_FINDING_STUCK] = "round_stuck",
-        [TW_WARNING_FINDING + TW_FINDING_DIFFERS] = "anchor_differs",
-        [TW_WARNING_FINDING + TW_FINDING_NO_SEAT] = "no_seat",
-        [TW_WARNING_BAD_GRADIENTS] = "bad_gradients",
-        [TW_WARNING_LITTLE_TRAINING] = "little_training",
-        [TW_WARNING_LOOP_STUCK] = "loop_stuck",
-        [TW_WARNING_WORK_LOST] = "work_lost"};
+#define X(name, word) word,
+        TW_WARNING_LIST(X)
+#undef X
+    };
+    _Static_assert(TW_WARNING_ATTACK + TW_ATTACK_PROTOCOL == TW_WARNING_ATTACK_PROTOCOL &&
+                       TW_ATTACKS == TW_ATTACK_PROTOCOL + 1,
+                   "the attacks are listed in their order");
+    _Static_assert(TW_WARNING_FINDING + TW_FINDING_NO_SEAT == TW_WARNING_NO_SEAT &&
+                       TW_FINDINGS == TW_FINDING_NO_SEAT + 1,
+                   "the findings are listed in their order");
     return NAMES[kind];
 }
 

@@ -14,43 +14,63 @@ enum { TW_WARNINGS_MAX = 16 };
 #define TW_WARNING_CLOCK_S 60 /* difference of two wall clocks that is told */
 #define TW_WARNING_LOST_US (UINT64_C(120) * 1000 * 1000)
 
-/* Kinds of warnings. Hooks, metrics and alert rules use their names (tw_warning_name). */
+/* Kinds of warnings. Hooks, metrics and alert rules use their names. Attacks are in the order of
+ * enum tw_attack_kind, findings about merging in that of enum tw_finding. */
+#define TW_WARNING_LIST(X)                                                                         \
+    X(WORKER_FAILED, "worker_failed")                                                              \
+    X(WORKER_ABSENT, "worker_absent")                                                              \
+    X(WORKER_RESTARTING, "worker_restarting")                                                      \
+    X(WORKER_SILENT, "worker_silent")                                                              \
+    X(DEVICE_FAILED, "device_failed")                                                              \
+    X(CHECKPOINT_FAILED, "checkpoint_failed")                                                      \
+    X(VOTES_UNSAVED, "votes_unsaved")                                                              \
+    X(ATTACK_FORGED, "attack_forged")                                                              \
+    X(ATTACK_TWO_FACED, "attack_two_faced")                                                        \
+    X(GROUP_LEFT, "group_left")                                                                    \
+    X(ATTACK_MERGE, "attack_merge")                                                                \
+    X(ATTACK_OVERSIZED, "attack_oversized")                                                        \
+    X(ATTACK_STATE, "attack_state")                                                                \
+    X(ATTACK_UNTRAINED, "attack_untrained")                                                        \
+    X(ATTACK_PROTOCOL, "attack_protocol")                                                          \
+    X(DATA_UNUSABLE, "data_unusable")                                                              \
+    X(DATA_UNSTORED, "data_unstored")                                                              \
+    X(DATA_MISSING, "data_missing")                                                                \
+    X(DATA_PARTIAL, "data_partial")                                                                \
+    X(NOT_ADMITTED, "not_admitted")                                                                \
+    X(CERTIFICATE_ENDS, "certificate_ends")                                                        \
+    X(TWIN, "twin")                                                                                \
+    X(REFUSED, "refused")                                                                          \
+    X(UNREACHABLE, "unreachable")                                                                  \
+    X(TRAINS_ALONE, "trains_alone")                                                                \
+    X(MEMBER_LOST, "member_lost")                                                                  \
+    X(CLOCK_DIFFERS, "clock_differs")                                                              \
+    X(NOT_MERGED, "not_merged")                                                                    \
+    X(GROUP_FULL, "group_full")                                                                    \
+    X(STATE_WITHHELD, "state_withheld")                                                            \
+    X(QUOTA_USED, "quota_used")                                                                    \
+    X(LINKS_REST, "links_rest")                                                                    \
+    X(BUDGET_SMALL, "budget_small")                                                                \
+    X(ROUND_LEFT_OUT, "round_left_out")                                                            \
+    X(MERGING_HURTS, "merging_hurts")                                                              \
+    X(WORK_REFUSED, "work_refused")                                                                \
+    X(WORK_LEFT_OUT, "work_left_out")                                                              \
+    X(TAKES_OVER, "takes_over")                                                                    \
+    X(FAR_FROM_ANCHOR, "far_from_anchor")                                                          \
+    X(LOSS_RISES, "loss_rises")                                                                    \
+    X(ROUND_STUCK, "round_stuck")                                                                  \
+    X(ANCHOR_DIFFERS, "anchor_differs")                                                            \
+    X(NO_SEAT, "no_seat")                                                                          \
+    X(BAD_GRADIENTS, "bad_gradients")                                                              \
+    X(LITTLE_TRAINING, "little_training")                                                          \
+    X(LOOP_STUCK, "loop_stuck")                                                                    \
+    X(WORK_LOST, "work_lost")
+#define X(kind, name) TW_WARNING_##kind,
 enum tw_warning_kind {
-    TW_WARNING_WORKER_FAILED,
-    TW_WARNING_WORKER_ABSENT,
-    TW_WARNING_WORKER_RESTARTING,
-    TW_WARNING_WORKER_SILENT,
-    TW_WARNING_DEVICE_FAILED,
-    TW_WARNING_CHECKPOINT_FAILED,
-    TW_WARNING_VOTES_UNSAVED,
-    TW_WARNING_ATTACK, /* first of TW_ATTACKS kinds, in the order of enum tw_attack_kind */
-    TW_WARNING_DATA_UNUSABLE = TW_WARNING_ATTACK + TW_ATTACKS,
-    TW_WARNING_DATA_UNSTORED,
-    TW_WARNING_DATA_MISSING,
-    TW_WARNING_DATA_PARTIAL,
-    TW_WARNING_NOT_ADMITTED,
-    TW_WARNING_CERTIFICATE_ENDS,
-    TW_WARNING_TWIN,
-    TW_WARNING_REFUSED,
-    TW_WARNING_UNREACHABLE,
-    TW_WARNING_TRAINS_ALONE,
-    TW_WARNING_MEMBER_LOST,
-    TW_WARNING_CLOCK_DIFFERS,
-    TW_WARNING_NOT_MERGED,
-    TW_WARNING_GROUP_FULL,
-    TW_WARNING_STATE_WITHHELD,
-    TW_WARNING_QUOTA_USED,
-    TW_WARNING_LINKS_REST,
-    TW_WARNING_BUDGET_SMALL,
-    TW_WARNING_ROUND_LEFT_OUT,
-    TW_WARNING_MERGING_HURTS,
-    TW_WARNING_FINDING, /* first of TW_FINDINGS kinds, in the order of enum tw_finding */
-    TW_WARNING_BAD_GRADIENTS = TW_WARNING_FINDING + TW_FINDINGS,
-    TW_WARNING_LITTLE_TRAINING,
-    TW_WARNING_LOOP_STUCK,
-    TW_WARNING_WORK_LOST,
-    TW_WARNING_KINDS,
+    TW_WARNING_LIST(X) TW_WARNING_KINDS,
+    TW_WARNING_ATTACK = TW_WARNING_ATTACK_FORGED,
+    TW_WARNING_FINDING = TW_WARNING_WORK_REFUSED,
 };
+#undef X
 
 struct tw_warning {
     char what[400];
