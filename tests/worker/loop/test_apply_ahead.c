@@ -7,44 +7,22 @@
 #include <stdlib.h>
 
 #include "proto/worker_request.h"
-#include "tests/worker/loop/fake_daemon.h"
-#include "tests/worker/loop/stub_learner.h"
-#include "worker/loop/trainer.h"
+#include "tests/worker/loop/fake_worker.h"
 
 enum { ROOM = 65536, FRAGMENTS = 3, TURNS_MAX = 100000, ROUNDS_MAX = 16 };
 
 #define NEVER ((uint64_t)1 << 40)
 
-static struct fake_daemon dae;
-static struct tw_daemon_link link_;
-static struct tw_wmsg_welcome welcome;
-static struct tw_shm shm;
-static struct stub_learner stub;
-static struct tw_learner learner;
-static struct tw_trainer trainer;
-static struct tw_error err;
-
 static void worker_open(bool is_host_idle, bool is_remote) {
     struct tw_worker_msg msg;
     struct tw_run run;
-    int memfd;
     fake_run(&run);
     run.sync.sent = TW_SENT_KEEP;
     run.sync.mix_millionths = 0;
     run.sync.lead_millionths = 500000;
     run.sync.feedback_millionths = 900000;
     fake_daemon_open(&dae, &run, TW_SNAPSHOT_FULL);
-    link_.fd = dae.worker_fd;
-    fake_daemon_welcome(&dae);
-    assert_int_equal(tw_daemon_link_greet(&link_, "stub", &err), TW_OK);
-    assert_int_equal(tw_daemon_link_attach(&link_, 1000, &welcome, &memfd, &err), TW_OK);
-    assert_int_equal(tw_daemon_link_map(memfd, &welcome, &dae.layout, &shm, &err), TW_OK);
-    const struct tw_learner_config config = {
-        .run = &welcome.run, .layout = &dae.layout, .data_seed = welcome.data_seed};
-    memset(&stub, 0, sizeof(stub));
-    stub.is_remote = is_remote;
-    stub.far.can_pack = is_remote;
-    assert_int_equal(stub_learner_open(&stub, &learner, &config, &err), TW_OK);
+    fake_worker_attach(&(struct stub_learner){.is_remote = is_remote, .far.can_pack = is_remote});
     learner.is_host_idle = is_host_idle;
     assert_int_equal(tw_trainer_init(&trainer, &link_, &welcome, &shm, &learner, &err), TW_OK);
     assert_int_equal(tw_trainer_start(&trainer, &err), TW_OK);
@@ -52,10 +30,7 @@ static void worker_open(bool is_host_idle, bool is_remote) {
 }
 
 static void worker_close(void) {
-    tw_trainer_deinit(&trainer);
-    stub_learner_close(&stub);
-    tw_daemon_link_unmap(&shm);
-    tw_daemon_link_close(&link_);
+    fake_worker_detach();
     fake_daemon_close(&dae);
 }
 

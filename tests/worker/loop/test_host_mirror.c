@@ -9,20 +9,9 @@
 
 #include "compress/lattice.h"
 #include "proto/worker_request.h"
-#include "tests/worker/loop/fake_daemon.h"
-#include "tests/worker/loop/stub_learner.h"
-#include "worker/loop/trainer.h"
+#include "tests/worker/loop/fake_worker.h"
 
 enum { ROOM = 65536, FRAGMENTS = 3, SEEN_MAX = 256 };
-
-static struct fake_daemon dae;
-static struct tw_daemon_link link_;
-static struct tw_wmsg_welcome welcome;
-static struct tw_shm shm;
-static struct stub_learner stub;
-static struct tw_learner learner;
-static struct tw_trainer trainer;
-static struct tw_error err;
 
 /* The memory that holds the parameters: the host's; far memory, like a device's; far memory whose
  * device also encodes contributions. */
@@ -43,27 +32,10 @@ static void see(float value) {
 }
 
 static void worker_open(enum place place, uint32_t calls_fail) {
-    int memfd;
-    link_.fd = dae.worker_fd;
-    fake_daemon_welcome(&dae);
-    assert_int_equal(tw_daemon_link_greet(&link_, "stub", &err), TW_OK);
-    assert_int_equal(tw_daemon_link_attach(&link_, 1000, &welcome, &memfd, &err), TW_OK);
-    assert_int_equal(tw_daemon_link_map(memfd, &welcome, &dae.layout, &shm, &err), TW_OK);
-    const struct tw_learner_config config = {
-        .run = &welcome.run, .layout = &dae.layout, .data_seed = welcome.data_seed};
-    memset(&stub, 0, sizeof(stub));
-    stub.is_remote = place != HOST;
-    stub.far.can_pack = place == FAR_PACKED;
-    stub.far.calls_fail = calls_fail;
-    assert_int_equal(stub_learner_open(&stub, &learner, &config, &err), TW_OK);
+    fake_worker_attach(&(struct stub_learner){.is_remote = place != HOST,
+                                              .far.can_pack = place == FAR_PACKED,
+                                              .far.calls_fail = calls_fail});
     assert_int_equal(tw_trainer_init(&trainer, &link_, &welcome, &shm, &learner, &err), TW_OK);
-}
-
-static void worker_close(void) {
-    tw_trainer_deinit(&trainer);
-    stub_learner_close(&stub);
-    tw_daemon_link_unmap(&shm);
-    tw_daemon_link_close(&link_);
 }
 
 static void turn(void) {
@@ -245,7 +217,7 @@ static void restart(enum place place) {
     fake_daemon_send(&dae, &msg);
     turn();
     assert_true(trainer.is_over);
-    worker_close();
+    fake_worker_detach();
     fake_daemon_reconnect(&dae);
     dae.welcome.start = TW_START_SNAPSHOT;
     dae.welcome.slot = (uint32_t)tw_shm_snapshot_newest(&dae.shm, &meta);
@@ -275,7 +247,7 @@ static void play(const struct tw_run *run, enum place place, void (*script)(void
     memcpy(now->state, stub.is_remote ? stub.remote : stub.arrays,
            3 * now->elements * sizeof(float));
     far_lock(&stub.far);
-    worker_close();
+    fake_worker_detach();
     fake_daemon_close(&dae);
 }
 
@@ -382,7 +354,7 @@ static void check_traffic(enum tw_sent sent, enum tw_codec_id codec, bool asks_f
     see_traffic(span.bytes, 0);
     apply(4, 1, TW_APPLY_SHIFT, result_of(span, 1), false);
     see_traffic(0, asks_for_merge ? 2 * floats : floats);
-    worker_close();
+    fake_worker_detach();
     fake_daemon_close(&dae);
 }
 
@@ -428,7 +400,7 @@ static void fail_at(const struct tw_run *run, enum place place, uint32_t fail, b
         assert_true(view.state.rounds <= (p == 1));
         assert_true(fail < 3 || tw_id_equal(&view.state.digest, &digest));
     }
-    worker_close();
+    fake_worker_detach();
     fake_daemon_close(&dae);
 }
 

@@ -5,35 +5,15 @@
 #include <unistd.h>
 
 #include "proto/worker_request.h"
-#include "tests/worker/loop/fake_daemon.h"
-#include "tests/worker/loop/stub_learner.h"
-#include "worker/loop/trainer.h"
+#include "tests/worker/loop/fake_worker.h"
 
 enum { PATIENCE_MS = 60000 };
 
-static struct fake_daemon dae;
-static struct tw_daemon_link link_;
-static struct tw_wmsg_welcome welcome;
-static struct tw_shm shm;
-static struct stub_learner stub;
-static struct tw_learner learner;
-static struct tw_trainer trainer;
-static struct tw_error err;
-
 static int open_all(void **state) {
     struct tw_run run;
-    int memfd;
     fake_run(&run);
     fake_daemon_open(&dae, &run, TW_SNAPSHOT_FULL);
-    link_.fd = dae.worker_fd;
-    fake_daemon_welcome(&dae);
-    assert_int_equal(tw_daemon_link_greet(&link_, "stub", &err), TW_OK);
-    assert_int_equal(tw_daemon_link_attach(&link_, 1000, &welcome, &memfd, &err), TW_OK);
-    assert_int_equal(tw_daemon_link_map(memfd, &welcome, &dae.layout, &shm, &err), TW_OK);
-    const struct tw_learner_config config = {
-        .run = &welcome.run, .layout = &dae.layout, .data_seed = welcome.data_seed};
-    memset(&stub, 0, sizeof(stub));
-    assert_int_equal(stub_learner_open(&stub, &learner, &config, &err), TW_OK);
+    fake_worker_attach(&(struct stub_learner){0});
     assert_int_equal(tw_trainer_init(&trainer, &link_, &welcome, &shm, &learner, &err), TW_OK);
     struct tw_worker_msg msg; /* skips HELLO */
     assert_false(fake_daemon_recv(&dae, TW_WMSG_CHECKED, &msg));
@@ -41,10 +21,7 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    tw_trainer_deinit(&trainer);
-    stub_learner_close(&stub);
-    tw_daemon_link_unmap(&shm);
-    tw_daemon_link_close(&link_);
+    fake_worker_detach();
     fake_daemon_close(&dae);
     return 0;
 }

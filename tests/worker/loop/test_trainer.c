@@ -6,40 +6,13 @@
 #include <unistd.h>
 
 #include "proto/worker_request.h"
-#include "tests/worker/loop/fake_daemon.h"
-#include "tests/worker/loop/stub_learner.h"
-#include "worker/loop/trainer.h"
+#include "tests/worker/loop/fake_worker.h"
 
 /* The real link and loop, in one thread with a fake daemon: a test queues requests, then runs
  * turns. */
-static struct fake_daemon dae;
-static struct tw_daemon_link link_;
-static struct tw_wmsg_welcome welcome;
-static struct tw_shm shm;
-static struct stub_learner stub;
-static struct tw_learner learner;
-static struct tw_trainer trainer;
-static struct tw_error err;
-
 static void worker_open(void) {
-    int memfd;
-    link_.fd = dae.worker_fd;
-    fake_daemon_welcome(&dae);
-    assert_int_equal(tw_daemon_link_greet(&link_, "stub", &err), TW_OK);
-    assert_int_equal(tw_daemon_link_attach(&link_, 1000, &welcome, &memfd, &err), TW_OK);
-    assert_int_equal(tw_daemon_link_map(memfd, &welcome, &dae.layout, &shm, &err), TW_OK);
-    const struct tw_learner_config config = {
-        .run = &welcome.run, .layout = &dae.layout, .data_seed = welcome.data_seed};
-    memset(&stub, 0, sizeof(stub));
-    assert_int_equal(stub_learner_open(&stub, &learner, &config, &err), TW_OK);
+    fake_worker_attach(&(struct stub_learner){0});
     assert_int_equal(tw_trainer_init(&trainer, &link_, &welcome, &shm, &learner, &err), TW_OK);
-}
-
-static void worker_close(void) {
-    tw_trainer_deinit(&trainer);
-    stub_learner_close(&stub);
-    tw_daemon_link_unmap(&shm);
-    tw_daemon_link_close(&link_);
 }
 
 static void worker_start(void) {
@@ -55,7 +28,7 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    worker_close();
+    fake_worker_detach();
     fake_daemon_close(&dae);
     return 0;
 }
@@ -395,7 +368,7 @@ FACT(restarted_worker_goes_on_from_its_snapshot) {
     struct tw_worker_msg msg = solo_of(1); /* a merge of one fragment after the snapshot */
     fake_daemon_send(&dae, &msg);
     turns(1);
-    worker_close(); /* killed */
+    fake_worker_detach(); /* killed */
 
     struct tw_snapshot_slot meta;
     fake_daemon_reconnect(&dae);
@@ -429,7 +402,7 @@ FACT(unusable_snapshot_starts_from_the_anchor) {
     msg = solo_of(1);
     fake_daemon_send(&dae, &msg);
     turns(1);
-    worker_close();
+    fake_worker_detach();
     fake_daemon_reconnect(&dae);
     dae.welcome.start = TW_START_SNAPSHOT;
     dae.welcome.slot = 0;
