@@ -5,20 +5,7 @@
 
 enum { CHUNK = TW_CHUNK_BYTES_MAX, UPLOAD_CAP = 5 * 1000 * 1000 };
 
-static struct world world;
 static const uint8_t bytes[CHUNK];
-
-static int setup(void **state) {
-    world_init(&world);
-    return 0;
-}
-
-static int teardown(void **state) {
-    world_deinit(&world);
-    return 0;
-}
-
-#define FACT(name) TEST_IN(setup, teardown, name)
 
 static void with_upload_cap(struct tw_transport_config *config) {
     config->upload_bytes_per_s = UPLOAD_CAP;
@@ -32,12 +19,6 @@ static bool three_have_bulk(struct world *w) {
     return world_peers(&w->nodes[0]) == 2 && two_have_bulk(w) && world_has_bulk(&w->nodes[2]);
 }
 
-static uint16_t peer_of(const struct world_node *node, const struct world_node *other) {
-    const int peer = world_peer_of(node, other);
-    assert_true(peer >= 0);
-    return (uint16_t)peer;
-}
-
 enum { PAYLOAD = 1, BACKGROUND = 9 }; /* first byte of the payload id of a chunk */
 
 static void send_chunks(struct world_node *from, const struct world_node *to, uint8_t name,
@@ -47,7 +28,7 @@ static void send_chunks(struct world_node *from, const struct world_node *to, ui
                                        .size = CHUNK,
                                        .bytes = bytes,
                                        .is_background = name == BACKGROUND};
-        assert_true(tw_transport_send_chunk(from->transport, peer_of(from, to), &chunk));
+        assert_true(tw_transport_send_chunk(from->transport, world_linked(from, to), &chunk));
     }
 }
 
@@ -84,7 +65,7 @@ static void three_meet(struct world_node *a, struct world_node *b, struct world_
     b->on_frame = c->on_frame = tell_apart;
 }
 
-FACT(background_waits_behind_payloads_of_another_peer) {
+WORLD_TEST(background_waits_behind_payloads_of_another_peer) {
     struct world_node *a = world_start(&world, 0, with_upload_cap);
     struct world_node *b = world_start(&world, 1, NULL), *c = world_start(&world, 2, NULL);
     three_meet(a, b, c);
@@ -100,7 +81,7 @@ FACT(background_waits_behind_payloads_of_another_peer) {
     assert_int_equal(a->released, 24);
 }
 
-FACT(payload_waits_for_one_background_chunk_of_its_connection) {
+WORLD_TEST(payload_waits_for_one_background_chunk_of_its_connection) {
     struct world_node *a = world_start(&world, 0, with_upload_cap);
     struct world_node *b = world_start(&world, 1, NULL);
     two_meet(a, b);
@@ -120,7 +101,7 @@ static void with_impatience(struct tw_transport_config *config) {
     config->background_us = 100 * 1000;
 }
 
-FACT(background_does_not_starve) {
+WORLD_TEST(background_does_not_starve) {
     struct world_node *a = world_start(&world, 0, with_impatience);
     struct world_node *b = world_start(&world, 1, NULL), *c = world_start(&world, 2, NULL);
     three_meet(a, b, c);
@@ -132,7 +113,7 @@ FACT(background_does_not_starve) {
     /* Payloads never run out, but a background chunk is sent now and then. */
     while (background_in < 4 && payloads_in < 200) {
         struct tw_peer_net net;
-        assert_true(tw_transport_peer(a->transport, peer_of(a, c), &net));
+        assert_true(tw_transport_peer(a->transport, world_linked(a, c), &net));
         if (net.chunks_queued < 4) send_chunks(a, c, PAYLOAD, 4);
         world_turn(&world, 1);
     }
@@ -140,34 +121,34 @@ FACT(background_does_not_starve) {
     assert_true(payloads_in >= 4);
 }
 
-FACT(unread_payload_does_not_hold_up_the_background) {
+WORLD_TEST(unread_payload_does_not_hold_up_the_background) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, NULL), *c = world_start(&world, 2, NULL);
     three_meet(a, b, c);
     count_apart(UINT32_MAX);
-    world_hold(c, peer_of(c, a), true);
+    world_hold(c, world_linked(c, a), true);
     send_chunks(a, c, PAYLOAD, 200); /* 50 MiB: more than the kernel's buffers hold */
     send_chunks(a, b, BACKGROUND, 40);
     WAIT_WHILE(&world, background_in < 40);
     assert_int_equal(payloads_in, 0);
 }
 
-FACT(background_queue_has_a_bound_and_is_given_back) {
+WORLD_TEST(background_queue_has_a_bound_and_is_given_back) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     two_meet(a, b);
     send_chunks(a, b, BACKGROUND, TW_BACKGROUND_QUEUE_CHUNKS);
     struct tw_peer_net net;
-    assert_true(tw_transport_peer(a->transport, peer_of(a, b), &net));
+    assert_true(tw_transport_peer(a->transport, world_linked(a, b), &net));
     assert_int_equal(net.background_queued, TW_BACKGROUND_QUEUE_CHUNKS);
     assert_int_equal(net.chunks_queued, 0);
     const struct tw_chunk chunk = {.size = 1, .bytes = bytes, .is_background = true};
-    assert_false(tw_transport_send_chunk(a->transport, peer_of(a, b), &chunk));
+    assert_false(tw_transport_send_chunk(a->transport, world_linked(a, b), &chunk));
     WAIT_WHILE(&world, a->downs == 0);
     assert_int_equal(a->down_reason, TW_LIMIT);
     assert_int_equal(a->unsent, TW_BACKGROUND_QUEUE_CHUNKS);
 }
 
-FACT(dropped_background_is_not_read_any_more) {
+WORLD_TEST(dropped_background_is_not_read_any_more) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     two_meet(a, b);
     count_apart(0);
@@ -181,10 +162,10 @@ FACT(dropped_background_is_not_read_any_more) {
     assert_int_equal(a->released, 1);
 }
 
-FACT(chunk_that_waits_is_known) {
+WORLD_TEST(chunk_that_waits_is_known) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     two_meet(a, b);
-    const uint16_t peer = peer_of(a, b);
+    const uint16_t peer = world_linked(a, b);
     const struct tw_chunk chunk = {.payload = {{7}}, .idx = 3, .size = CHUNK, .bytes = bytes};
     const struct tw_id other = {{8}};
     assert_false(tw_transport_has_chunk(a->transport, peer, &chunk.payload, 3));

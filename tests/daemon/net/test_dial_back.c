@@ -4,20 +4,6 @@
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 
-static struct world world;
-
-static int setup(void **state) {
-    world_init(&world);
-    return 0;
-}
-
-static int teardown(void **state) {
-    world_deinit(&world);
-    return 0;
-}
-
-#define FACT(name) TEST_IN(setup, teardown, name)
-
 /* Makes the node announce addresses of other hosts, a host name, and a wildcard. */
 static void announcing_others(struct tw_transport_config *config) {
     static const char *const addrs[TW_ADDRS_MAX] = {"192.0.2.1:80", "localhost:80", "[::1]:22",
@@ -38,7 +24,7 @@ static void link_down(struct world_node *a, struct world_node *b) {
     WAIT_WHILE(&world, world_peers(a) > 0 || world_peers(b) > 0);
 }
 
-FACT(only_the_host_that_is_seen_is_dialled) {
+WORLD_TEST(only_the_host_that_is_seen_is_dialled) {
     char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES];
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, announcing_others);
@@ -49,7 +35,7 @@ FACT(only_the_host_that_is_seen_is_dialled) {
     WAIT_WHILE(&world, a->probes < 2);
 }
 
-FACT(peer_that_can_be_dialled_is_reached) {
+WORLD_TEST(peer_that_can_be_dialled_is_reached) {
     char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES];
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, NULL);
@@ -59,7 +45,7 @@ FACT(peer_that_can_be_dialled_is_reached) {
     assert_int_equal(a->probe_status, TW_OK);
 }
 
-FACT(fresh_link_has_no_fresh_allowance) {
+WORLD_TEST(fresh_link_has_no_fresh_allowance) {
     char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES];
     struct world_node *a = world_start(&world, 0, NULL);
     uint32_t count = 0;

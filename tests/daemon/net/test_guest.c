@@ -3,20 +3,6 @@
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 
-static struct world world;
-
-static int setup(void **state) {
-    world_init(&world);
-    return 0;
-}
-
-static int teardown(void **state) {
-    world_deinit(&world);
-    return 0;
-}
-
-#define FACT(name) TEST_IN(setup, teardown, name)
-
 static void has_word(const char *sentence, const char *word) {
     if (strstr(sentence, word) == NULL) fail_msg("no '%s' in: %s", word, sentence);
 }
@@ -72,7 +58,7 @@ static void visit_begin(void) {
                      TW_OK);
 }
 
-FACT(a_guest_gets_a_welcome_and_goes) {
+WORLD_TEST(a_guest_gets_a_welcome_and_goes) {
     static uint8_t body[TW_WELCOME_BYTES_MAX];
     struct world_node *a = world_start(&world, 0, is_a_guest);
     struct world_node *b = world_start(&world, 1, takes_guests);
@@ -93,7 +79,7 @@ FACT(a_guest_gets_a_welcome_and_goes) {
     assert_int_equal(a->ups + b->ups + b->refusals, 0);
 }
 
-FACT(a_guest_is_turned_away_with_the_reason) {
+WORLD_TEST(a_guest_is_turned_away_with_the_reason) {
     struct world_node *a = world_start(&world, 0, is_a_guest);
     struct world_node *b = world_start(&world, 1, takes_guests);
     visit_begin();
@@ -107,7 +93,7 @@ FACT(a_guest_is_turned_away_with_the_reason) {
     assert_int_equal(visit.welcomes, 0);
 }
 
-FACT(a_node_without_tickets_knows_none) {
+WORLD_TEST(a_node_without_tickets_knows_none) {
     struct world_node *a = world_start(&world, 0, is_a_guest);
     world_start(&world, 1, NULL);
     visit_begin();
@@ -115,7 +101,7 @@ FACT(a_node_without_tickets_knows_none) {
     assert_int_equal(a->dial_status, TW_TICKET_UNKNOWN);
 }
 
-FACT(another_key_proves_nothing_to_either_side) {
+WORLD_TEST(another_key_proves_nothing_to_either_side) {
     struct world_node *a = world_start(&world, 0, is_a_guest);
     struct world_node *b = world_start(&world, 1, takes_guests);
     visit_begin();

@@ -5,7 +5,6 @@
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 
-static struct world world;
 static struct world_node *hub, *first, *second;
 static struct tw_identity spare;
 

@@ -8,26 +8,6 @@
 
 enum { SECOND_US = 1000 * 1000 };
 
-static struct world world;
-
-static int setup(void **state) {
-    world_init(&world);
-    return 0;
-}
-
-static int teardown(void **state) {
-    world_deinit(&world);
-    return 0;
-}
-
-#define FACT(name) TEST_IN(setup, teardown, name)
-
-static uint16_t peer_of(const struct world_node *node, const struct world_node *other) {
-    const int peer = world_peer_of(node, other);
-    assert_true(peer >= 0);
-    return (uint16_t)peer;
-}
-
 static void pair_up(struct world_node *from, struct world_node *to) {
     world_dial(from, to);
     WAIT_WHILE(&world, world_peer_of(from, to) < 0 || world_peer_of(to, from) < 0);
@@ -45,7 +25,7 @@ static void count_friend(struct world_node *node, uint16_t peer, bool is_bulk,
     frames_of_the_friend += tw_id_equal(&node->records[peer].id, &friend->identity.id);
 }
 
-FACT(flood_of_messages_waits_with_itself) {
+WORLD_TEST(flood_of_messages_waits_with_itself) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     struct world_node *c = world_start(&world, 2, NULL);
     friend = c;
@@ -54,9 +34,9 @@ FACT(flood_of_messages_waits_with_itself) {
     pair_up(a, b);
     pair_up(c, b);
     for (unsigned i = 0; i < FLOOD; i++)
-        tw_transport_send_control(a->transport, peer_of(a, b), TW_MSG_PEERS, NULL, 0);
+        tw_transport_send_control(a->transport, world_linked(a, b), TW_MSG_PEERS, NULL, 0);
     WAIT_WHILE(&world, b->frames < AT_ONCE);
-    tw_transport_send_control(c->transport, peer_of(c, b), TW_MSG_STATUS, NULL, 0);
+    tw_transport_send_control(c->transport, world_linked(c, b), TW_MSG_STATUS, NULL, 0);
     WAIT_WHILE(&world, frames_of_the_friend == 0);
     assert_true(b->frames <
                 FLOOD); /* the frames of the honest peer did not wait until the flood ended */
@@ -80,7 +60,8 @@ static void breach(struct world_node *by, struct world_node *node, unsigned time
     for (unsigned i = 0; i < times; i++) {
         pair_up(node, by);
         const uint32_t downs = node->downs;
-        tw_transport_blame(by->transport, peer_of(by, node), TW_PROTO, "a chunk without a header");
+        tw_transport_blame(by->transport, world_linked(by, node), TW_PROTO,
+                           "a chunk without a header");
         WAIT_WHILE(&world, node->downs == downs || world_peer_of(by, node) >= 0);
     }
 }
@@ -94,7 +75,7 @@ static void must_be_refused(struct world_node *from, const struct world_node *to
     assert_non_null(strstr(from->dial_sentence, "UTC"));
 }
 
-FACT(three_breaches_ban_dials_both_ways) {
+WORLD_TEST(three_breaches_ban_dials_both_ways) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     struct world_node *c = world_start(&world, 2, NULL);
     pair_up(c, b);
@@ -108,7 +89,7 @@ FACT(three_breaches_ban_dials_both_ways) {
     assert_true(world_peer_of(b, c) >= 0); /* a node at the same host keeps its link */
 }
 
-FACT(ban_outlives_a_restart) {
+WORLD_TEST(ban_outlives_a_restart) {
     static char text[TW_BANS_TEXT_MAX];
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     breach(b, a, TW_BAN_OFFENCES);
@@ -120,13 +101,13 @@ FACT(ban_outlives_a_restart) {
     must_be_refused(a, b);
 }
 
-FACT(ends_that_others_can_cause_are_no_breach) {
+WORLD_TEST(ends_that_others_can_cause_are_no_breach) {
     static const enum tw_status reasons[] = {TW_OK, TW_AGAIN, TW_IO, TW_TLS, TW_VERSION};
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     for (unsigned i = 0; i < 4 * sizeof(reasons) / sizeof(reasons[0]); i++) {
         pair_up(a, b);
         const uint32_t downs = a->downs;
-        tw_transport_blame(b->transport, peer_of(b, a), reasons[i / 4], "it ended");
+        tw_transport_blame(b->transport, world_linked(b, a), reasons[i / 4], "it ended");
         WAIT_WHILE(&world, a->downs == downs || world_peer_of(b, a) >= 0);
     }
     assert_int_equal(banned_by(b), 0);
@@ -192,7 +173,7 @@ TEST(links_without_a_started_frame_wait_for_ever) {
 
 /* ---- connections that were refused ---------------------------------------------------------- */
 
-FACT(refused_stranger_pumps_no_bytes) {
+WORLD_TEST(refused_stranger_pumps_no_bytes) {
     static uint8_t noise[16 << 20];
     struct world_raw raw;
     struct world_node *a = world_start(&world, 0, NULL);
@@ -205,7 +186,7 @@ FACT(refused_stranger_pumps_no_bytes) {
     world_raw_close(&raw);
 }
 
-FACT(admitted_bytes_are_no_strangers) {
+WORLD_TEST(admitted_bytes_are_no_strangers) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     WAIT_WHILE(&world, !world_has_bulk(a) || !world_has_bulk(b));

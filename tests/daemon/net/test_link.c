@@ -5,7 +5,6 @@
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 
-static struct world world;
 static struct world_node *victim;
 
 static void with_short_handshake(struct tw_transport_config *config) {
@@ -20,12 +19,7 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    world_deinit(&world);
-    return 0;
-}
-
-#define FACT(name) TEST_IN(setup, teardown, name)
+#define FACT(name) TEST_IN(setup, world_tear_down, name)
 
 /* Checks that the victim still works. */
 static void victim_is_well(void) {

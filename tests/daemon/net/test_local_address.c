@@ -5,20 +5,6 @@
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 
-static struct world world;
-
-static int setup(void **state) {
-    world_init(&world);
-    return 0;
-}
-
-static int teardown(void **state) {
-    world_deinit(&world);
-    return 0;
-}
-
-#define FACT(name) TEST_IN(setup, teardown, name)
-
 static void has_word(const char *sentence, const char *word) {
     if (strstr(sentence, word) == NULL) fail_msg("no '%s' in: %s", word, sentence);
 }
@@ -70,7 +56,7 @@ static void dials_only(struct tw_transport_config *config) {
     config->listen_count = 0;
 }
 
-FACT(one_node_listens_on_ipv4_and_ipv6) {
+WORLD_TEST(one_node_listens_on_ipv4_and_ipv6) {
     if (!has_ipv6()) skip();
     static const char *const hosts[2] = {"127.0.0.1", "[::1]"};
     for (uint32_t i = 0; i < 2; i++) {
@@ -98,7 +84,7 @@ static void on_one_wildcard(struct tw_transport_config *config) {
 
 /* Each wildcard is replaced by the address from which the node connected, if the family fits. No
  * address is announced twice, and no wildcard remains. */
-FACT(wildcards_become_addresses_of_their_family) {
+WORLD_TEST(wildcards_become_addresses_of_their_family) {
     if (!has_ipv6()) skip();
     for (unsigned is_single = 0; is_single < 2; is_single++) {
         struct world_node *a = world_start(&world, 0, NULL);
@@ -124,7 +110,7 @@ FACT(wildcards_become_addresses_of_their_family) {
     }
 }
 
-FACT(node_without_listener_is_a_peer_like_any_other) {
+WORLD_TEST(node_without_listener_is_a_peer_like_any_other) {
     struct world_node *a = world_start(&world, 0, dials_only);
     struct world_node *b = world_start(&world, 1, NULL);
     dial(a, "127.0.0.1", b, 0);
@@ -144,7 +130,7 @@ static void by_loopback(struct tw_transport_config *config) {
     (void)snprintf(config->interface, sizeof(config->interface), "lo");
 }
 
-FACT(node_dials_from_the_address_it_was_told) {
+WORLD_TEST(node_dials_from_the_address_it_was_told) {
     struct world_node *a = world_start(&world, 0, from_another_loopback);
     struct world_node *b = world_start(&world, 1, NULL);
     dial(a, "127.0.0.1", b, 0);
@@ -152,7 +138,7 @@ FACT(node_dials_from_the_address_it_was_told) {
     seen_from(b, "127.0.0.9:");
 }
 
-FACT(family_without_a_source_address_is_not_dialled) {
+WORLD_TEST(family_without_a_source_address_is_not_dialled) {
     struct tw_error err;
     struct world_node *a = world_start(&world, 0, from_another_loopback);
     assert_int_equal(tw_transport_connect(a->transport, "[::1]:1", NULL, &err), TW_OK);
@@ -161,14 +147,14 @@ FACT(family_without_a_source_address_is_not_dialled) {
     has_word(a->dial_sentence, "network.bind has no IPv6 address");
 }
 
-FACT(node_keeps_to_its_interface) {
+WORLD_TEST(node_keeps_to_its_interface) {
     struct world_node *a = world_start(&world, 0, by_loopback);
     struct world_node *b = world_start(&world, 1, by_loopback);
     dial(a, "127.0.0.1", b, 0);
     world_run(&world, both_have_bulk);
 }
 
-FACT(unusable_source_addresses_are_refused) {
+WORLD_TEST(unusable_source_addresses_are_refused) {
     struct tw_egress egress;
     struct tw_error err;
     static const char none[TW_BIND_MAX][TW_ADDR_BYTES];
@@ -186,7 +172,7 @@ FACT(unusable_source_addresses_are_refused) {
     assert_true(egress.has_v4 && egress.has_v6);
 }
 
-FACT(dial_from_an_address_that_is_gone_says_so) {
+WORLD_TEST(dial_from_an_address_that_is_gone_says_so) {
     struct tw_egress egress;
     struct tw_error err;
     static const char gone[TW_BIND_MAX][TW_ADDR_BYTES] = {"192.0.2.77"};
@@ -220,7 +206,7 @@ static void with_other_secret(struct tw_transport_config *config) {
     config->secrets = &other;
 }
 
-FACT(probe_tells_whether_an_address_leads_to_a_node) {
+WORLD_TEST(probe_tells_whether_an_address_leads_to_a_node) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, NULL);
     struct world_node *c = world_start(&world, 2, with_other_secret);
@@ -260,7 +246,7 @@ static void pick_is(const uv_interface_address_t *list, int count, const char *i
 }
 
 /* In an isolated network, without a default route. */
-FACT(interface_gives_the_address_where_there_is_no_way_out) {
+WORLD_TEST(interface_gives_the_address_where_there_is_no_way_out) {
     static const struct {
         const char *name, *address;
         int is_internal;
@@ -292,7 +278,7 @@ static void give_network(uv_interface_address_t *row, const char *address, const
     memcpy(&row->netmask, &within, sizeof(row->netmask));
 }
 
-FACT(neighbours_are_told_from_others) {
+WORLD_TEST(neighbours_are_told_from_others) {
     static const char *const near[] = {"10.9.255.7:1", "10.9.0.1:1", "[fd00:9::7]:1"};
     static const char *const far[] = {"10.8.0.1:1",        "127.0.0.1:1",    "198.51.100.7:1",
                                       "[fd00:9:0:1::7]:1", "node.example:1", "nonsense"};
@@ -315,7 +301,7 @@ FACT(neighbours_are_told_from_others) {
     assert_int_equal(tw_local_address_judge(TW_DIAL_CLOSED, &remote), TW_DIAL_CLOSED);
 }
 
-FACT(own_addresses_are_told_from_others) {
+WORLD_TEST(own_addresses_are_told_from_others) {
     struct sockaddr_storage address = address_of("127.0.0.1");
     assert_true(tw_local_address_is(&address));
     address = address_of("192.0.2.1");
@@ -337,7 +323,7 @@ static bool announces(const struct world_node *node, const char *address) {
     return false;
 }
 
-FACT(address_at_the_router_is_announced_while_it_is_there) {
+WORLD_TEST(address_at_the_router_is_announced_while_it_is_there) {
     struct world_node *a = world_start(&world, 0, NULL);
     assert_true(tw_transport_set_mapped(a->transport, "11.0.0.3:4747"));
     assert_false(tw_transport_set_mapped(a->transport, "11.0.0.3:4747"));
@@ -352,7 +338,7 @@ FACT(address_at_the_router_is_announced_while_it_is_there) {
     assert_false(announces(a, "11.0.0.3:4747"));
 }
 
-FACT(only_private_ipv4_addresses_need_a_router) {
+WORLD_TEST(only_private_ipv4_addresses_need_a_router) {
     char host[TW_ADDR_BYTES];
     uint16_t port = 0;
     struct world_node *a = world_start(&world, 0, NULL); /* on loopback */
@@ -361,7 +347,7 @@ FACT(only_private_ipv4_addresses_need_a_router) {
     assert_false(tw_transport_inner(b->transport, host, &port));
 }
 
-FACT(refresh_without_a_change_changes_nothing) {
+WORLD_TEST(refresh_without_a_change_changes_nothing) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, NULL);
     dial(a, "127.0.0.1", b, 0);
@@ -374,7 +360,7 @@ FACT(refresh_without_a_change_changes_nothing) {
 
 /* The resolver reads the name "2130706433" as 127.0.0.1. Any name that resolves to this machine
  * would do. */
-FACT(name_of_this_machine_is_not_dialled_by_hearsay) {
+WORLD_TEST(name_of_this_machine_is_not_dialled_by_hearsay) {
     struct tw_error err;
     char address[64];
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
@@ -389,7 +375,7 @@ FACT(name_of_this_machine_is_not_dialled_by_hearsay) {
     world_run(&world, both_have_bulk);
 }
 
-FACT(address_without_a_line_is_offline) {
+WORLD_TEST(address_without_a_line_is_offline) {
     struct sockaddr_storage own;
     memset(&own, 0, sizeof(own));
     assert_int_equal(uv_ip4_addr("127.0.0.1", 9, (struct sockaddr_in *)&own), 0);

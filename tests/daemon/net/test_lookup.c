@@ -9,7 +9,6 @@
 
 enum { CONNECT_US = 100 * 1000 };
 
-static struct world world;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t answers = PTHREAD_COND_INITIALIZER;
 static bool is_hanging;

@@ -7,7 +7,6 @@
 
 enum { DAY_S = 86400, NODES = 3 };
 
-static struct world world;
 static struct tw_identity owner;
 static struct tw_gate gates[NODES];
 static uint64_t clocks_s[NODES]; /* each node's own */

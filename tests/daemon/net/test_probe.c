@@ -11,7 +11,6 @@
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 
-static struct world world;
 static struct tw_identity identity;
 static struct tw_tls_context tls;
 static atomic_bool is_over;

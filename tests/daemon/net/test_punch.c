@@ -6,22 +6,9 @@
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 
-static struct world world;
 static struct world_node *a, *b, *hub; /* a and b do not listen */
 static struct tw_punch_info info;
 static struct tw_error err;
-
-static int setup(void **state) {
-    world_init(&world);
-    return 0;
-}
-
-static int teardown(void **state) {
-    world_deinit(&world);
-    return 0;
-}
-
-#define FACT(name) TEST_IN(setup, teardown, name)
 
 static void dial_only(struct tw_transport_config *config) {
     config->listen_count = 0;
@@ -37,12 +24,6 @@ static void answer(struct world_node *node, uint16_t peer, bool is_bulk,
                      TW_OK);
     (void)tw_transport_answer(node->transport, peer, &message.u.relay_call.from,
                               message.u.relay_call.token, &err);
-}
-
-static uint16_t peer_of(const struct world_node *node, const struct world_node *other) {
-    const int peer = world_peer_of(node, other);
-    assert_true(peer >= 0);
-    return (uint16_t)peer;
 }
 
 static bool is_relayed(const struct world_node *from, const struct world_node *to) {
@@ -65,7 +46,7 @@ static void start_with(void (*change_a)(struct tw_transport_config *config)) {
     tw_transport_set_relay(hub->transport, true, 0);
     link_to_hub(a);
     link_to_hub(b);
-    assert_int_equal(tw_transport_call(a->transport, peer_of(a, hub), &b->identity.id, &err),
+    assert_int_equal(tw_transport_call(a->transport, world_linked(a, hub), &b->identity.id, &err),
                      TW_OK);
     WAIT_WHILE(&world, !is_relayed(a, b) || !is_relayed(b, a));
 }
@@ -75,22 +56,24 @@ static void start(void) {
 }
 
 static struct tw_slot *slot_of(struct world_node *node, struct world_node *other) {
-    return &node->transport->peers[peer_of(node, other)];
+    return &node->transport->peers[world_linked(node, other)];
 }
 
 static void not_punchable(const char *word) {
-    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_AGAIN);
+    assert_int_equal(tw_transport_punch_info(a->transport, world_linked(a, b), &info, &err),
+                     TW_AGAIN);
     if (strstr(err.message, word) == NULL) fail_msg("'%s' lacks '%s'", err.message, word);
-    assert_int_equal(tw_transport_punch(a->transport, peer_of(a, b), 0, &err), TW_AGAIN);
+    assert_int_equal(tw_transport_punch(a->transport, world_linked(a, b), 0, &err), TW_AGAIN);
 }
 
 /* ---- addresses ----------------------------------------------------------------------------- */
 
-FACT(both_ends_learn_the_same_addresses_from_the_relay) {
+WORLD_TEST(both_ends_learn_the_same_addresses_from_the_relay) {
     struct tw_punch_info other;
     start();
-    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
-    assert_int_equal(tw_transport_punch_info(b->transport, peer_of(b, a), &other, &err), TW_OK);
+    assert_int_equal(tw_transport_punch_info(a->transport, world_linked(a, b), &info, &err), TW_OK);
+    assert_int_equal(tw_transport_punch_info(b->transport, world_linked(b, a), &other, &err),
+                     TW_OK);
     assert_true(info.is_client && !other.is_client); /* a called */
     for (unsigned i = 0; i < 2; i++) {
         assert_string_equal(info.own[i], other.other[i]);
@@ -100,10 +83,10 @@ FACT(both_ends_learn_the_same_addresses_from_the_relay) {
     assert_string_not_equal(info.own[0], info.own[1]);
 }
 
-FACT(addresses_that_only_one_of_them_names_are_not_agreed) {
+WORLD_TEST(addresses_that_only_one_of_them_names_are_not_agreed) {
     struct tw_msg_punch punch = {.stage = TW_PUNCH_ASK};
     start();
-    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
+    assert_int_equal(tw_transport_punch_info(a->transport, world_linked(a, b), &info, &err), TW_OK);
     memcpy(punch.control, info.other[0], TW_ADDR_BYTES);
     memcpy(punch.bulk, info.other[1], TW_ADDR_BYTES);
     assert_true(tw_punch_is_agreed(&info, &punch));
@@ -114,12 +97,13 @@ FACT(addresses_that_only_one_of_them_names_are_not_agreed) {
     assert_false(tw_punch_is_agreed(&info, &punch));
 }
 
-FACT(links_that_cannot_be_punched_say_why) {
+WORLD_TEST(links_that_cannot_be_punched_say_why) {
     start();
     char *const seen = slot_of(a, b)->control->call.seen[1];
     char kept[TW_ADDR_BYTES];
     memcpy(kept, seen, sizeof(kept));
-    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, hub), &info, &err), TW_AGAIN);
+    assert_int_equal(tw_transport_punch_info(a->transport, world_linked(a, hub), &info, &err),
+                     TW_AGAIN);
     slot_of(a, b)->features &= ~TW_FEATURE_PUNCH;
     not_punchable("too old");
     slot_of(a, b)->features |= TW_FEATURE_PUNCH;
@@ -140,10 +124,10 @@ FACT(links_that_cannot_be_punched_say_why) {
     /* A relay with a public address cannot make a node dial a private address. */
     not_punchable("in a private network");
     *relay = real;
-    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
+    assert_int_equal(tw_transport_punch_info(a->transport, world_linked(a, b), &info, &err), TW_OK);
 }
 
-FACT(addresses_are_written_as_others_dial_them) {
+WORLD_TEST(addresses_are_written_as_others_dial_them) {
     static const char *const rows[][2] = {{"11.0.0.3", "11.0.0.3:4747"},
                                           {"::ffff:11.0.0.3", "11.0.0.3:4747"},
                                           {"2001:db8::1", "[2001:db8::1]:4747"}};
@@ -162,7 +146,7 @@ static void listener_address(const struct world_node *node, char address[TW_ADDR
                    (unsigned)tw_transport_port(node->transport, 0));
 }
 
-FACT(probe_that_asks_is_told_where_it_came_from) {
+WORLD_TEST(probe_that_asks_is_told_where_it_came_from) {
     char address[TW_ADDR_BYTES];
     a = world_start(&world, 0, NULL);
     b = world_start(&world, 1, NULL);
@@ -192,7 +176,7 @@ static void on_a_line(struct tw_transport_config *config) {
     (void)snprintf(config->bind[0], TW_ADDR_BYTES, "127.0.0.9");
 }
 
-FACT(tied_node_asks_for_nothing) {
+WORLD_TEST(tied_node_asks_for_nothing) {
     a = world_start(&world, 0, on_a_line);
     b = world_start(&world, 1, NULL);
     char address[TW_ADDR_BYTES];
@@ -211,14 +195,14 @@ static void dial_from_a_line(struct tw_transport_config *config) {
     on_a_line(config);
 }
 
-FACT(nodes_tied_to_a_line_are_relayed_and_punched_from_there) {
+WORLD_TEST(nodes_tied_to_a_line_are_relayed_and_punched_from_there) {
     start_with(dial_from_a_line);
-    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
+    assert_int_equal(tw_transport_punch_info(a->transport, world_linked(a, b), &info, &err), TW_OK);
     assert_true(strncmp(info.own[0], "127.0.0.9:", 10) == 0);
     world_deinit(&world);
     world_init(&world);
     start_with(dial_by_loopback);
-    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
+    assert_int_equal(tw_transport_punch_info(a->transport, world_linked(a, b), &info, &err), TW_OK);
 }
 
 /* ---- failure ------------------------------------------------------------------------------- */
@@ -236,13 +220,14 @@ static unsigned count_conns(const struct world_node *node) {
     return count;
 }
 
-FACT(failed_punch_leaves_the_relayed_link_and_nothing_else) {
+WORLD_TEST(failed_punch_leaves_the_relayed_link_and_nothing_else) {
     start();
     const unsigned before = count_conns(a);
     for (unsigned i = 0; i < 2; i++) {
-        assert_int_equal(tw_transport_punch(a->transport, peer_of(a, b), 0, &err), TW_OK);
-        assert_int_equal(tw_transport_punch(a->transport, peer_of(a, b), 0, &err), TW_AGAIN);
-        assert_int_equal(tw_transport_punch(b->transport, peer_of(b, a), 20 * 1000, &err), TW_OK);
+        assert_int_equal(tw_transport_punch(a->transport, world_linked(a, b), 0, &err), TW_OK);
+        assert_int_equal(tw_transport_punch(a->transport, world_linked(a, b), 0, &err), TW_AGAIN);
+        assert_int_equal(tw_transport_punch(b->transport, world_linked(b, a), 20 * 1000, &err),
+                         TW_OK);
         WAIT_WHILE(&world, is_punching(a) || is_punching(b));
         WAIT_WHILE(&world, count_conns(a) != before);
         assert_true(is_relayed(a, b) && is_relayed(b, a));
@@ -251,12 +236,12 @@ FACT(failed_punch_leaves_the_relayed_link_and_nothing_else) {
     assert_int_equal(a->refusals + b->refusals, 0);
 }
 
-FACT(punch_ends_with_the_link_and_with_the_node) {
+WORLD_TEST(punch_ends_with_the_link_and_with_the_node) {
     start();
-    assert_int_equal(tw_transport_punch(a->transport, peer_of(a, b), 0, &err), TW_OK);
-    assert_int_equal(tw_transport_punch(b->transport, peer_of(b, a), 0, &err), TW_OK);
+    assert_int_equal(tw_transport_punch(a->transport, world_linked(a, b), 0, &err), TW_OK);
+    assert_int_equal(tw_transport_punch(b->transport, world_linked(b, a), 0, &err), TW_OK);
     world_turn(&world, 20);
-    tw_transport_close(a->transport, peer_of(a, b), TW_AGAIN, "over");
+    tw_transport_close(a->transport, world_linked(a, b), TW_AGAIN, "over");
     WAIT_WHILE(&world, is_punching(a));
     world_stop(b); /* b is still dialling */
     WAIT_WHILE(&world, world_peer_of(hub, b) >= 0);

@@ -5,21 +5,8 @@
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 
-static struct world world;
 static struct world_node *a, *b, *hub, *spare; /* a has a lower id than b; neither listens */
 static uint8_t payload[TW_CHUNK_BYTES_MAX];
-
-static int setup(void **state) {
-    world_init(&world);
-    return 0;
-}
-
-static int teardown(void **state) {
-    world_deinit(&world);
-    return 0;
-}
-
-#define FACT(name) TEST_IN(setup, teardown, name)
 
 static void dial_only(struct tw_transport_config *config) {
     config->listen_count = 0;
@@ -35,12 +22,6 @@ static void answer(struct world_node *node, uint16_t peer, bool is_bulk,
                      TW_OK);
     (void)tw_transport_answer(node->transport, peer, &message.u.relay_call.from,
                               message.u.relay_call.token, &err);
-}
-
-static uint16_t peer_of(const struct world_node *node, const struct world_node *other) {
-    const int peer = world_peer_of(node, other);
-    assert_true(peer >= 0);
-    return (uint16_t)peer;
 }
 
 static void link_to(struct world_node *from, const struct world_node *to) {
@@ -64,7 +45,7 @@ static void start(void) {
 static void call(struct world_node *from, struct world_node *relay, struct world_node *to) {
     struct tw_error err;
     const enum tw_status status =
-        tw_transport_call(from->transport, peer_of(from, relay), &to->identity.id, &err);
+        tw_transport_call(from->transport, world_linked(from, relay), &to->identity.id, &err);
     if (status != TW_OK) fail_msg("%s", err.message);
 }
 
@@ -83,27 +64,27 @@ static void call_up(struct world_node *from, struct world_node *relay, struct wo
 static void send_chunk(struct world_node *from, struct world_node *to) {
     const struct tw_chunk chunk = {
         .payload = from->identity.id, .size = sizeof(payload), .bytes = payload};
-    assert_true(tw_transport_send_chunk(from->transport, peer_of(from, to), &chunk));
+    assert_true(tw_transport_send_chunk(from->transport, world_linked(from, to), &chunk));
 }
 
 /* ---- linking ------------------------------------------------------------------------------- */
 
-FACT(two_dial_only_nodes_link_through_a_third) {
+WORLD_TEST(two_dial_only_nodes_link_through_a_third) {
     struct tw_peer_net net;
     start();
     call_up(a, hub, b);
     assert_int_equal(a->calls, 1);
     assert_int_equal(a->call_status, TW_OK);
     assert_int_equal(hub->relays_opened, 2); /* control and bulk */
-    assert_true(tw_transport_peer(b->transport, peer_of(b, a), &net));
+    assert_true(tw_transport_peer(b->transport, world_linked(b, a), &net));
     assert_true(net.is_relayed && tw_id_equal(&net.relay, &hub->identity.id));
     assert_false(net.is_dialled);
-    assert_true(tw_transport_peer(b->transport, peer_of(b, hub), &net));
+    assert_true(tw_transport_peer(b->transport, world_linked(b, hub), &net));
     assert_false(net.is_relayed);
     for (unsigned i = 0; i < 20; i++) {
         send_chunk(a, b);
         send_chunk(b, a);
-        tw_transport_send_control(a->transport, peer_of(a, b), TW_MSG_STATUS, payload, 100);
+        tw_transport_send_control(a->transport, world_linked(a, b), TW_MSG_STATUS, payload, 100);
     }
     WAIT_WHILE(&world, a->chunks < 20 || b->chunks < 20 || b->frames < 20);
     assert_int_equal(a->chunk_bytes, 20 * sizeof(payload));
@@ -114,7 +95,7 @@ FACT(two_dial_only_nodes_link_through_a_third) {
     assert_true(info.bytes < 42 * sizeof(payload));
 }
 
-FACT(relayed_bytes_count_as_traffic_of_all_three) {
+WORLD_TEST(relayed_bytes_count_as_traffic_of_all_three) {
     start();
     call_up(a, hub, b);
     world_turn(&world, 20);
@@ -125,7 +106,7 @@ FACT(relayed_bytes_count_as_traffic_of_all_three) {
     assert_int_equal(of_a.bytes_in + of_b.bytes_in, of_hub.bytes_out);
 }
 
-FACT(crossing_calls_leave_one_link) {
+WORLD_TEST(crossing_calls_leave_one_link) {
     start();
     call(a, hub, b);
     call(b, hub, a);
@@ -148,17 +129,18 @@ static void call_fails(struct world_node *from, struct world_node *relay, struct
         fail_msg("no '%s': %s", word, from->call_sentence);
 }
 
-FACT(relay_refuses_what_it_must_not_carry) {
+WORLD_TEST(relay_refuses_what_it_must_not_carry) {
     struct tw_error err;
     start();
     call_fails(a, hub, spare, "no link of its own");
     for (struct world_node *to = hub; to != NULL; to = to == hub ? a : NULL)
-        assert_int_equal(tw_transport_call(a->transport, peer_of(a, hub), &to->identity.id, &err),
-                         TW_AGAIN);
+        assert_int_equal(
+            tw_transport_call(a->transport, world_linked(a, hub), &to->identity.id, &err),
+            TW_AGAIN);
     call_up(a, hub, b);
     /* a offers to relay, but its link to b is itself relayed */
     tw_transport_set_relay(a->transport, true, 0);
-    assert_int_equal(tw_transport_call(b->transport, peer_of(b, a), &spare->identity.id, &err),
+    assert_int_equal(tw_transport_call(b->transport, world_linked(b, a), &spare->identity.id, &err),
                      TW_AGAIN);
     tw_transport_set_relay(hub->transport, false, 0);
     WAIT_WHILE(&world, world_peer_of(a, b) >= 0 || world_peer_of(b, a) >= 0);
@@ -167,7 +149,7 @@ FACT(relay_refuses_what_it_must_not_carry) {
     assert_true(tw_transport_relay(hub->transport).refused >= 2);
 }
 
-FACT(node_behind_a_relayed_link_cannot_be_called) {
+WORLD_TEST(node_behind_a_relayed_link_cannot_be_called) {
     start();
     link_to(spare, hub);
     call_up(spare, hub, a); /* spare reaches a only through the hub */
@@ -175,7 +157,7 @@ FACT(node_behind_a_relayed_link_cannot_be_called) {
     call_fails(b, spare, a, "no link of its own");
 }
 
-FACT(silent_node_costs_the_caller_ten_seconds_at_most) {
+WORLD_TEST(silent_node_costs_the_caller_ten_seconds_at_most) {
     start();
     b->on_frame = NULL;
     call(a, hub, b);
@@ -190,7 +172,7 @@ FACT(silent_node_costs_the_caller_ten_seconds_at_most) {
     assert_int_equal(hub->relays_ended, 0); /* the relay's pipe was never open */
 }
 
-FACT(calls_of_one_node_are_bounded) {
+WORLD_TEST(calls_of_one_node_are_bounded) {
     start();
     b->on_frame = NULL;
     for (unsigned i = 0; i < TW_RELAY_CALLS_PER_PEER + 2; i++) call(a, hub, b);
@@ -199,7 +181,7 @@ FACT(calls_of_one_node_are_bounded) {
     assert_non_null(strstr(a->call_sentence, "carries"));
 }
 
-FACT(token_of_another_call_opens_nothing) {
+WORLD_TEST(token_of_another_call_opens_nothing) {
     struct tw_error err;
     const uint8_t token[TW_RELAY_TOKEN_BYTES] = {1};
     start();
@@ -207,14 +189,15 @@ FACT(token_of_another_call_opens_nothing) {
     call(a, hub, b);
     WAIT_WHILE(&world, tw_transport_relay(hub->transport).calls != 1);
     assert_int_equal(
-        tw_transport_answer(b->transport, peer_of(b, hub), &a->identity.id, token, &err), TW_OK);
+        tw_transport_answer(b->transport, world_linked(b, hub), &a->identity.id, token, &err),
+        TW_OK);
     world_turn(&world, 50);
     assert_int_equal(tw_transport_relay(hub->transport).pipes, 0);
     assert_int_equal(tw_transport_relay(hub->transport).calls, 1);
     /* The right token is refused too if another node sends it. */
     link_to(spare, hub);
-    assert_int_equal(tw_transport_answer(spare->transport, peer_of(spare, hub), &a->identity.id,
-                                         hub->transport->pipes[0].token, &err),
+    assert_int_equal(tw_transport_answer(spare->transport, world_linked(spare, hub),
+                                         &a->identity.id, hub->transport->pipes[0].token, &err),
                      TW_OK);
     world_turn(&world, 50);
     assert_int_equal(hub->relays_opened, 0);
@@ -249,7 +232,7 @@ static void start_wanting(const struct world_node *node) {
     if (node != NULL) wanted[0] = &node->identity.id;
 }
 
-FACT(nothing_is_relayed_for_nodes_outside_alone) {
+WORLD_TEST(nothing_is_relayed_for_nodes_outside_alone) {
     start_wanting(NULL);
     call_fails(a, hub, b, "in the roster of this relay");
     wanted[0] = &b->identity.id;
@@ -275,11 +258,11 @@ static uint64_t relay_much(unsigned chunks, uint64_t most) {
 }
 
 /* The rate of the clock is not tested, only the burst: a full bucket, and little more. */
-FACT(end_outside_gets_a_burst) {
+WORLD_TEST(end_outside_gets_a_burst) {
     enum { MANY = 3 * TW_RELAY_OUTSIDE_NODE_BURST / TW_CHUNK_BYTES_MAX };
     start_wanting(b);
     call_up(a, hub, b);
-    struct tw_slot *slot = &hub->transport->peers[peer_of(hub, a)];
+    struct tw_slot *slot = &hub->transport->peers[world_linked(hub, a)];
     tw_rate_init(&slot->relayed, 1, TW_RELAY_OUTSIDE_NODE_BURST, tw_now_us()); /* no refill */
     assert_true(relay_much(MANY, TW_RELAY_OUTSIDE_NODE_BURST) <= TW_RELAY_OUTSIDE_NODE_BURST);
     assert_true(has_path(a, b, true)); /* it waits, and is not cut */
@@ -290,7 +273,7 @@ FACT(end_outside_gets_a_burst) {
     WAIT_WHILE(&world, b->chunks < MANY);
 }
 
-FACT(all_nodes_outside_share_a_burst) {
+WORLD_TEST(all_nodes_outside_share_a_burst) {
     start_wanting(b);
     call_up(a, hub, b);
     tw_rate_init(&hub->transport->relay_outside, 1, 4 * TW_CHUNK_BYTES_MAX, tw_now_us());
@@ -299,7 +282,7 @@ FACT(all_nodes_outside_share_a_burst) {
 }
 
 /* A pipe ends soon after its budget is used up, however fast it is. */
-FACT(pipe_ends_with_its_budget) {
+WORLD_TEST(pipe_ends_with_its_budget) {
     start_wanting(b);
     wanted[1] = &a->identity.id;
     call_up(a, hub, b);
@@ -314,7 +297,7 @@ FACT(pipe_ends_with_its_budget) {
 
 /* ---- ends ---------------------------------------------------------------------------------- */
 
-FACT(both_ends_notice_a_dead_relay_and_take_another) {
+WORLD_TEST(both_ends_notice_a_dead_relay_and_take_another) {
     start();
     link_to(a, spare);
     link_to(b, spare);
@@ -325,26 +308,26 @@ FACT(both_ends_notice_a_dead_relay_and_take_another) {
     assert_int_equal(world_peers(a), 2);
 }
 
-FACT(goodbye_arrives_through_the_relay) {
+WORLD_TEST(goodbye_arrives_through_the_relay) {
     start();
     call_up(a, hub, b);
-    tw_transport_close(a->transport, peer_of(a, b), TW_AGAIN, "enough of this");
+    tw_transport_close(a->transport, world_linked(a, b), TW_AGAIN, "enough of this");
     WAIT_WHILE(&world, world_peer_of(b, a) >= 0);
     assert_non_null(strstr(b->down_sentence, "enough of this"));
     WAIT_WHILE(&world, tw_transport_relay(hub->transport).pipes != 0 || hub->relays_ended < 2);
 }
 
-FACT(pipes_end_with_the_link_of_an_end) {
+WORLD_TEST(pipes_end_with_the_link_of_an_end) {
     start();
     call_up(a, hub, b);
-    tw_transport_close(hub->transport, peer_of(hub, a), TW_AGAIN, "revoked, say");
+    tw_transport_close(hub->transport, world_linked(hub, a), TW_AGAIN, "revoked, say");
     WAIT_WHILE(&world, world_peer_of(b, a) >= 0 || world_peer_of(a, b) >= 0);
     WAIT_WHILE(&world, hub->relays_ended < 2);
     assert_int_equal(tw_transport_relay(hub->transport).pipes, 0);
     assert_int_equal(world_peers(b), 1);
 }
 
-FACT(resting_relay_carries_nothing) {
+WORLD_TEST(resting_relay_carries_nothing) {
     start();
     call_up(a, hub, b);
     tw_transport_rest(hub->transport, "its quota is used up");
@@ -370,25 +353,26 @@ static void direct_link_replaces_a_relayed_one(struct world_node *low, struct wo
     /* A call has no effect while the direct link exists. */
     const uint32_t calls = low->calls;
     struct tw_error err;
-    if (tw_transport_call(low->transport, peer_of(low, hub), &high->identity.id, &err) == TW_OK) {
+    if (tw_transport_call(low->transport, world_linked(low, hub), &high->identity.id, &err) ==
+        TW_OK) {
         world_turn(&world, 50);
         assert_true(low->calls <= calls + 1);
     }
     const uint8_t token[TW_RELAY_TOKEN_BYTES] = {1};
-    assert_int_equal(
-        tw_transport_answer(high->transport, peer_of(high, hub), &low->identity.id, token, &err),
-        TW_AGAIN);
+    assert_int_equal(tw_transport_answer(high->transport, world_linked(high, hub),
+                                         &low->identity.id, token, &err),
+                     TW_AGAIN);
     assert_true(has_path(low, high, false) && has_path(high, low, false));
     assert_int_equal(low->downs, 1);
 }
 
-FACT(lower_id_replaces_a_relayed_link) {
+WORLD_TEST(lower_id_replaces_a_relayed_link) {
     hub = world_start(&world, 2, NULL);
     direct_link_replaces_a_relayed_one(world_start(&world, 0, NULL), world_start(&world, 1, NULL),
                                        true);
 }
 
-FACT(higher_id_replaces_a_relayed_link) {
+WORLD_TEST(higher_id_replaces_a_relayed_link) {
     hub = world_start(&world, 2, NULL);
     direct_link_replaces_a_relayed_one(world_start(&world, 0, NULL), world_start(&world, 1, NULL),
                                        false);
@@ -406,7 +390,7 @@ static struct tw_link *greeting_of(const struct world_node *node) {
 
 /* GOODBYE of the relayed link and HELLO of the direct one arrive in the same turn of the loop.
  * world.c asserts that the end of the old link is reported first. */
-FACT(end_of_a_link_is_told_before_its_successor) {
+WORLD_TEST(end_of_a_link_is_told_before_its_successor) {
     struct tw_link *direct;
     hub = world_start(&world, 2, NULL);
     struct world_node *low = world_start(&world, 0, NULL), *high = world_start(&world, 1, NULL);
@@ -439,7 +423,7 @@ static uint64_t carry_us(unsigned chunks) {
     return uv_hrtime() / 1000 - begin_us;
 }
 
-FACT(cap_of_the_relay_is_kept) {
+WORLD_TEST(cap_of_the_relay_is_kept) {
     enum { RATE = 1000 * 1000 };
     start();
     call_up(a, hub, b);
@@ -457,10 +441,10 @@ FACT(cap_of_the_relay_is_kept) {
 
 /* If the receiver does not read, the sender stops, and the relay buffers a bounded number of
  * bytes. */
-FACT(slow_end_holds_the_other_back) {
+WORLD_TEST(slow_end_holds_the_other_back) {
     start();
     call_up(a, hub, b);
-    world_hold(b, peer_of(b, a), true);
+    world_hold(b, world_linked(b, a), true);
     for (unsigned i = 0; i < 200; i++) send_chunk(a, b);
     for (unsigned i = 0; i < 20; i++) world_turn(&world, 20);
     size_t held = 0;
@@ -473,9 +457,9 @@ FACT(slow_end_holds_the_other_back) {
     assert_true(held > TW_RELAY_QUEUE_BYTES / 2 && held <= TW_RELAY_QUEUE_BYTES);
     assert_true(a->released < 200);
     /* The control connection has its own pipe, so it still works. */
-    tw_transport_send_control(a->transport, peer_of(a, b), TW_MSG_STATUS, payload, 100);
+    tw_transport_send_control(a->transport, world_linked(a, b), TW_MSG_STATUS, payload, 100);
     WAIT_WHILE(&world, b->frames == 0);
-    world_let_go(b, peer_of(b, a), true);
+    world_let_go(b, world_linked(b, a), true);
     WAIT_WHILE(&world, b->chunks < 200);
 }
 
@@ -495,7 +479,7 @@ static bool flip(struct world_node *relay) {
     return false;
 }
 
-FACT(tampering_breaks_that_link_alone) {
+WORLD_TEST(tampering_breaks_that_link_alone) {
     start();
     call_up(a, hub, b);
     /* The relay is so slow that bytes wait in its queue. */
@@ -528,7 +512,7 @@ static bool holds_text(const struct world_node *relay, const char *text, size_t 
     return false;
 }
 
-FACT(relay_sees_no_plaintext) {
+WORLD_TEST(relay_sees_no_plaintext) {
     static const char text[] = "In the beginning";
     size_t held = 0;
     start();

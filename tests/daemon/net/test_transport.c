@@ -4,20 +4,6 @@
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 
-static struct world world;
-
-static int setup(void **state) {
-    world_init(&world);
-    return 0;
-}
-
-static int teardown(void **state) {
-    world_deinit(&world);
-    return 0;
-}
-
-#define FACT(name) TEST_IN(setup, teardown, name)
-
 static bool a_dial_is_over(struct world *w) {
     return w->nodes[0].dials > 0;
 }
@@ -42,12 +28,6 @@ static void pair_up(struct world_node *from, struct world_node *to) {
     world_run(&world, both_have_bulk);
 }
 
-static uint16_t peer_of(const struct world_node *node, const struct world_node *other) {
-    const int peer = world_peer_of(node, other);
-    assert_true(peer >= 0);
-    return (uint16_t)peer;
-}
-
 /* ---- meeting ------------------------------------------------------------------------------- */
 
 static void two_nodes_meet(struct world_node *from, struct world_node *to) {
@@ -59,19 +39,19 @@ static void two_nodes_meet(struct world_node *from, struct world_node *to) {
     assert_int_equal(from->dial_status, TW_OK);
     assert_true(from->has_dial_id && tw_id_equal(&from->dial_id, &to->identity.id));
     struct tw_peer_net net;
-    assert_true(tw_transport_peer(from->transport, peer_of(from, to), &net));
+    assert_true(tw_transport_peer(from->transport, world_linked(from, to), &net));
     assert_true(net.is_dialled && net.has_bulk);
     assert_int_equal(net.boot, 1);
     assert_true(net.rtt_us > 0);
     assert_true(net.congestion[0] != '\0');
     assert_true(net.control.bytes_in > 500 && net.control.bytes_in < 2000);
-    assert_true(tw_transport_peer(to->transport, peer_of(to, from), &net));
+    assert_true(tw_transport_peer(to->transport, world_linked(to, from), &net));
     assert_false(net.is_dialled);
 }
 
 static void pace_is(struct world_node *from, const struct world_node *to, uint64_t bytes_per_s) {
     struct tw_peer_net net = {.pace_bytes_per_s = UINT64_MAX};
-    WAIT_WHILE(&world, !tw_transport_peer(from->transport, peer_of(from, to), &net) ||
+    WAIT_WHILE(&world, !tw_transport_peer(from->transport, world_linked(from, to), &net) ||
                            net.pace_bytes_per_s != bytes_per_s);
 }
 
@@ -80,7 +60,7 @@ static void set_pace(struct tw_transport_config *config) {
 }
 
 /* Checks the pacing rate that the kernel reports for the socket. */
-FACT(kernel_keeps_to_the_pace_and_to_the_cap) {
+WORLD_TEST(kernel_keeps_to_the_pace_and_to_the_cap) {
     struct world_node *from = world_start(&world, 0, set_pace), *to = world_start(&world, 1, NULL);
     pair_up(from, to);
     pace_is(from, to, 3000 * 1000);
@@ -92,16 +72,16 @@ FACT(kernel_keeps_to_the_pace_and_to_the_cap) {
     pace_is(from, to, 0);
 }
 
-FACT(lower_id_dials_the_higher) {
+WORLD_TEST(lower_id_dials_the_higher) {
     two_nodes_meet(world_start(&world, 0, NULL), world_start(&world, 1, NULL));
 }
 
-FACT(higher_id_dials_the_lower) {
+WORLD_TEST(higher_id_dials_the_lower) {
     world_start(&world, 0, NULL);
     two_nodes_meet(world_start(&world, 1, NULL), &world.nodes[0]);
 }
 
-FACT(both_ends_count_the_same_bytes) {
+WORLD_TEST(both_ends_count_the_same_bytes) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     world_turn(&world, 20);
@@ -115,7 +95,7 @@ static void listen_on_all(struct tw_transport_config *config) {
     (void)snprintf(config->listen[0], TW_ADDR_BYTES, "0.0.0.0:0");
 }
 
-FACT(peers_learn_where_each_other_listens) {
+WORLD_TEST(peers_learn_where_each_other_listens) {
     struct world_node *a = world_start(&world, 0, listen_on_all);
     struct world_node *b = world_start(&world, 1, NULL);
     char expected[TW_ADDR_BYTES];
@@ -123,16 +103,16 @@ FACT(peers_learn_where_each_other_listens) {
     (void)snprintf(expected, sizeof(expected), "127.0.0.1:%u",
                    (unsigned)tw_transport_port(a->transport, 0));
     /* A wildcard is replaced by the address from which the node connected. */
-    assert_string_equal(b->records[peer_of(b, a)].addrs[0], expected);
+    assert_string_equal(b->records[world_linked(b, a)].addrs[0], expected);
     (void)snprintf(expected, sizeof(expected), "127.0.0.1:%u",
                    (unsigned)tw_transport_port(b->transport, 0));
-    assert_string_equal(a->records[peer_of(a, b)].addrs[0], expected);
+    assert_string_equal(a->records[world_linked(a, b)].addrs[0], expected);
 }
 
-FACT(frames_arrive_whole_and_in_order) {
+WORLD_TEST(frames_arrive_whole_and_in_order) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
-    const uint16_t peer = peer_of(a, b);
+    const uint16_t peer = world_linked(a, b);
     tw_transport_send_control(a->transport, peer, 7, "hello", 5);
     tw_transport_send_control(a->transport, peer, 8, NULL, 0);
     WAIT_WHILE(&world, b->frames < 2);
@@ -145,7 +125,7 @@ FACT(frames_arrive_whole_and_in_order) {
 
 /* ---- refusals ------------------------------------------------------------------------------ */
 
-FACT(another_node_at_a_pinned_address_is_refused) {
+WORLD_TEST(another_node_at_a_pinned_address_is_refused) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     world_dial_pinned(a, b, &world.nodes[2].identity.id);
     world_run(&world, a_dial_is_over);
@@ -168,7 +148,7 @@ static void with_little_patience(struct tw_transport_config *config) {
 }
 
 /* A node at the dialled address may refuse with AGAIN before it has proved its identity. */
-FACT(word_of_an_unproven_node_is_no_success) {
+WORLD_TEST(word_of_an_unproven_node_is_no_success) {
     struct world_node *a = world_start(&world, 0, with_little_patience);
     struct world_node *b = world_start(&world, 1, NULL);
     world_dial(a, b);
@@ -180,7 +160,7 @@ FACT(word_of_an_unproven_node_is_no_success) {
     has_word(a->dial_sentence, "its line rests");
 }
 
-FACT(two_dials_to_one_stranger_prove_nothing) {
+WORLD_TEST(two_dials_to_one_stranger_prove_nothing) {
     struct world_node *a = world_start(&world, 0, with_little_patience);
     struct world_node *b = world_start(&world, 1, with_wrong_secret);
     world_dial(a, b);
@@ -191,7 +171,7 @@ FACT(two_dials_to_one_stranger_prove_nothing) {
     }
 }
 
-FACT(right_pin_is_accepted) {
+WORLD_TEST(right_pin_is_accepted) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     world_dial_pinned(a, b, &b->identity.id);
     world_run(&world, both_have_bulk);
@@ -202,7 +182,7 @@ static bool both_know_of_the_refusal(struct world *w) {
     return w->nodes[0].dials > 0 && w->nodes[1].refusals > 0;
 }
 
-FACT(wrong_secret_is_refused_and_both_sides_say_so) {
+WORLD_TEST(wrong_secret_is_refused_and_both_sides_say_so) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, with_wrong_secret);
     world_dial(a, b);
@@ -234,7 +214,7 @@ static void prefers_the_new(struct tw_transport_config *config) {
     config->secrets = &new_and_old;
 }
 
-FACT(a_secret_is_replaced_while_nodes_meet) {
+WORLD_TEST(a_secret_is_replaced_while_nodes_meet) {
     struct world_node *a = world_start(&world, 0, prefers_the_old);
     struct world_node *b = world_start(&world, 1, prefers_the_new);
     struct world_node *c = world_start(&world, 2, prefers_the_new);
@@ -261,7 +241,7 @@ static void in_another_run(struct tw_transport_config *config) {
     memset(&config->run, 0xab, sizeof(config->run));
 }
 
-FACT(other_manifest_is_refused_without_naming_ours) {
+WORLD_TEST(other_manifest_is_refused_without_naming_ours) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, in_another_run);
     world_dial(a, b);
@@ -281,7 +261,7 @@ static void with_open_admission(struct tw_transport_config *config) {
     config->secrets = NULL;
 }
 
-FACT(open_nodes_meet_only_each_other) {
+WORLD_TEST(open_nodes_meet_only_each_other) {
     struct world_node *a = world_start(&world, 0, with_open_admission);
     struct world_node *b = world_start(&world, 1, with_open_admission);
     struct world_node *c = world_start(&world, 2, NULL);
@@ -292,7 +272,7 @@ FACT(open_nodes_meet_only_each_other) {
     assert_int_equal(c->refused_reason, TW_WRONG_SECRET);
 }
 
-FACT(dialling_oneself_is_found_out) {
+WORLD_TEST(dialling_oneself_is_found_out) {
     struct world_node *a = world_start(&world, 0, NULL);
     world_dial(a, a);
     world_run(&world, a_dial_is_over);
@@ -301,7 +281,7 @@ FACT(dialling_oneself_is_found_out) {
     assert_int_equal(a->ups, 0);
 }
 
-FACT(nobody_there_is_answered_once) {
+WORLD_TEST(nobody_there_is_answered_once) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct tw_error err;
     assert_int_equal(tw_transport_connect(a->transport, "127.0.0.1:1", NULL, &err), TW_OK);
@@ -313,7 +293,7 @@ FACT(nobody_there_is_answered_once) {
     assert_int_equal(a->dials, 1);
 }
 
-FACT(dials_under_way_are_bounded) {
+WORLD_TEST(dials_under_way_are_bounded) {
     struct world_node *a = world_start(&world, 0, NULL);
     struct tw_error err;
     for (unsigned i = 0; i < TW_DIALS_MAX; i++)
@@ -344,7 +324,7 @@ static enum tw_status start_fails(const char *listen, bool is_open, struct tw_er
     return tw_transport_create(&config, &transport, err);
 }
 
-FACT(port_in_use_is_named_with_the_way_out) {
+WORLD_TEST(port_in_use_is_named_with_the_way_out) {
     struct tw_error err;
     char address[TW_ADDR_BYTES];
     struct world_node *b = world_start(&world, 1, NULL);
@@ -355,19 +335,19 @@ FACT(port_in_use_is_named_with_the_way_out) {
     has_word(err.message, "another process listens there; change `listen =` or stop it");
 }
 
-FACT(foreign_address_is_named_with_the_way_out) {
+WORLD_TEST(foreign_address_is_named_with_the_way_out) {
     struct tw_error err;
     assert_int_equal(start_fails("192.0.2.1:4300", false, &err), TW_IO);
     has_word(err.message, "not an address of this machine");
 }
 
-FACT(open_admission_listens_on_loopback_only) {
+WORLD_TEST(open_admission_listens_on_loopback_only) {
     struct tw_error err;
     assert_int_equal(start_fails("0.0.0.0:0", true, &err), TW_CONFIG);
     has_word(err.message, "open lets anybody in");
 }
 
-FACT(bad_listen_address_is_refused) {
+WORLD_TEST(bad_listen_address_is_refused) {
     struct tw_error err;
     assert_int_equal(start_fails("4300", false, &err), TW_CONFIG);
     has_word(err.message, "host:port");
@@ -385,7 +365,7 @@ static bool all_are_linked_in_pairs(struct world *w) {
 }
 
 /* All nodes dial each other at once, so the two dials of each pair cross. */
-FACT(crossing_dials_end_with_one_link_and_no_loss) {
+WORLD_TEST(crossing_dials_end_with_one_link_and_no_loss) {
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) world_start(&world, i, NULL);
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
         for (unsigned k = 0; k < WORLD_NODES_MAX; k++) {
@@ -401,14 +381,14 @@ FACT(crossing_dials_end_with_one_link_and_no_loss) {
         for (unsigned k = 0; k < i; k++) {
             struct tw_peer_net mine, other;
             const struct world_node *lower = &world.nodes[k];
-            assert_true(tw_transport_peer(node->transport, peer_of(node, lower), &mine));
-            assert_true(tw_transport_peer(lower->transport, peer_of(lower, node), &other));
+            assert_true(tw_transport_peer(node->transport, world_linked(node, lower), &mine));
+            assert_true(tw_transport_peer(lower->transport, world_linked(lower, node), &other));
             assert_int_equal(mine.is_dialled, !other.is_dialled);
         }
     }
 }
 
-FACT(second_dial_to_a_linked_peer_succeeds_without_a_second_link) {
+WORLD_TEST(second_dial_to_a_linked_peer_succeeds_without_a_second_link) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     world_dial(a, b);
@@ -466,13 +446,13 @@ static void with_upload_cap(struct tw_transport_config *config) {
     config->upload_bytes_per_s = UPLOAD_CAP;
 }
 
-FACT(megabyte_over_bulk_has_the_expected_cost_and_obeys_the_cap) {
+WORLD_TEST(megabyte_over_bulk_has_the_expected_cost_and_obeys_the_cap) {
     struct world_node *a = world_start(&world, 0, with_upload_cap);
     struct world_node *b = world_start(&world, 1, NULL);
     payload_fill();
     pair_up(a, b);
     b->on_frame = check_chunk;
-    const uint16_t peer = peer_of(a, b);
+    const uint16_t peer = world_linked(a, b);
     const struct tw_traffic before = tw_transport_traffic(a->transport);
     const uint64_t begin_us = uv_hrtime() / 1000;
     send_payload(a, peer, PAYLOAD_BYTES);
@@ -491,12 +471,12 @@ FACT(megabyte_over_bulk_has_the_expected_cost_and_obeys_the_cap) {
     assert_int_equal(net.chunks_queued, 0);
 }
 
-FACT(control_is_not_delayed_by_capped_bulk) {
+WORLD_TEST(control_is_not_delayed_by_capped_bulk) {
     struct world_node *a = world_start(&world, 0, with_upload_cap);
     struct world_node *b = world_start(&world, 1, NULL);
     payload_fill();
     pair_up(a, b);
-    const uint16_t peer = peer_of(a, b);
+    const uint16_t peer = world_linked(a, b);
     send_payload(a, peer, PAYLOAD_BYTES);
     for (unsigned i = 0; i < 5; i++) {
         tw_transport_send_control(a->transport, peer, 1, "x", 1);
@@ -522,7 +502,7 @@ static bool three_have_bulk(struct world *w) {
            world_has_bulk(&w->nodes[1]) && world_has_bulk(&w->nodes[2]);
 }
 
-FACT(upload_is_shared_fairly) {
+WORLD_TEST(upload_is_shared_fairly) {
     struct world_node *a = world_start(&world, 0, with_upload_cap);
     struct world_node *b = world_start(&world, 1, NULL), *c = world_start(&world, 2, NULL);
     world_dial(a, b);
@@ -531,16 +511,16 @@ FACT(upload_is_shared_fairly) {
     b->on_frame = c->on_frame = note_gap;
     widest_gap = 0;
     /* queued first, but both peers are served in turn */
-    send_payload(a, peer_of(a, b), 2 * PAYLOAD_BYTES);
-    send_payload(a, peer_of(a, c), 2 * PAYLOAD_BYTES);
+    send_payload(a, world_linked(a, b), 2 * PAYLOAD_BYTES);
+    send_payload(a, world_linked(a, c), 2 * PAYLOAD_BYTES);
     WAIT_WHILE(&world, b->chunk_bytes + c->chunk_bytes < 4 * PAYLOAD_BYTES);
     assert_true(widest_gap <= 2);
 }
 
-FACT(dropped_payload_is_not_read_any_more) {
+WORLD_TEST(dropped_payload_is_not_read_any_more) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
-    const uint16_t peer = peer_of(a, b);
+    const uint16_t peer = world_linked(a, b);
     uint8_t *bytes = malloc(CHUNK);
     assert_non_null(bytes);
     memset(bytes, 1, CHUNK);
@@ -563,10 +543,10 @@ FACT(dropped_payload_is_not_read_any_more) {
 
 /* ---- peers that do not read ---------------------------------------------------------------- */
 
-FACT(peer_that_does_not_read_bulk_holds_up_nothing_else) {
+WORLD_TEST(peer_that_does_not_read_bulk_holds_up_nothing_else) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
-    const uint16_t peer = peer_of(a, b), back = peer_of(b, a);
+    const uint16_t peer = world_linked(a, b), back = world_linked(b, a);
     enum { CHUNKS = 200 }; /* 50 MiB: more than the kernel's buffers hold */
     world_hold(b, back, true);
     for (uint32_t i = 0; i < CHUNKS; i++) {
@@ -591,11 +571,11 @@ FACT(peer_that_does_not_read_bulk_holds_up_nothing_else) {
     assert_int_equal(a->downs + b->downs, 0);
 }
 
-FACT(peer_that_does_not_read_control_is_closed) {
+WORLD_TEST(peer_that_does_not_read_control_is_closed) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
-    const uint16_t peer = peer_of(a, b);
-    world_hold(b, peer_of(b, a), false);
+    const uint16_t peer = world_linked(a, b);
+    world_hold(b, world_linked(b, a), false);
     uint64_t sent = 0;
     while (a->downs == 0 && sent < 256u * 1024 * 1024) {
         tw_transport_send_control(a->transport, peer, 1, payload, 60 * 1024);
@@ -610,12 +590,12 @@ FACT(peer_that_does_not_read_control_is_closed) {
     has_word(a->down_sentence, "does not read");
 }
 
-FACT(pulling_too_far_ahead_closes_the_peer) {
+WORLD_TEST(pulling_too_far_ahead_closes_the_peer) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     const struct tw_chunk chunk = {.payload = payload_id, .size = 1, .bytes = payload};
     for (uint32_t i = 0; i <= TW_BULK_QUEUE_CHUNKS; i++)
-        assert_int_equal(tw_transport_send_chunk(a->transport, peer_of(a, b), &chunk),
+        assert_int_equal(tw_transport_send_chunk(a->transport, world_linked(a, b), &chunk),
                          i < TW_BULK_QUEUE_CHUNKS);
     assert_int_equal(a->downs, 0); /* no callback is called from within an API call */
     WAIT_WHILE(&world, a->downs == 0);
@@ -623,13 +603,13 @@ FACT(pulling_too_far_ahead_closes_the_peer) {
     assert_int_equal(a->unsent, TW_BULK_QUEUE_CHUNKS);
 }
 
-FACT(held_connection_holds_back_frames_that_arrived_already) {
+WORLD_TEST(held_connection_holds_back_frames_that_arrived_already) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
-    const uint16_t back = peer_of(b, a);
+    const uint16_t back = world_linked(b, a);
     world_hold(b, back, false);
     for (unsigned i = 0; i < 10; i++)
-        tw_transport_send_control(a->transport, peer_of(a, b), 1, "x", 1);
+        tw_transport_send_control(a->transport, world_linked(a, b), 1, "x", 1);
     world_turn(&world, 20);
     assert_int_equal(b->frames, 0);
     world_let_go(b, back, false);
@@ -639,10 +619,10 @@ FACT(held_connection_holds_back_frames_that_arrived_already) {
 
 /* ---- ends ---------------------------------------------------------------------------------- */
 
-FACT(close_tells_the_other_side_why) {
+WORLD_TEST(close_tells_the_other_side_why) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
-    const uint16_t peer = peer_of(a, b);
+    const uint16_t peer = world_linked(a, b);
     tw_transport_close(a->transport, peer, TW_PROTO, "you spoke out of turn");
     assert_int_equal(a->downs, 0); /* no callback is called from within an API call */
     tw_transport_send_control(a->transport, peer, 1, "x", 1);
@@ -657,7 +637,7 @@ FACT(close_tells_the_other_side_why) {
     world_run(&world, both_have_bulk);
 }
 
-FACT(end_of_a_node_is_a_goodbye) {
+WORLD_TEST(end_of_a_node_is_a_goodbye) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     world_stop(a);
@@ -666,7 +646,7 @@ FACT(end_of_a_node_is_a_goodbye) {
     has_word(b->down_sentence, "the test is over");
 }
 
-FACT(end_in_the_middle_of_everything_leaves_nothing) {
+WORLD_TEST(end_in_the_middle_of_everything_leaves_nothing) {
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) world_start(&world, i, NULL);
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
         for (unsigned k = 0; k < WORLD_NODES_MAX; k++) world_dial(&world.nodes[i], &world.nodes[k]);
@@ -684,7 +664,7 @@ static void ender(struct world_node *node, uint16_t peer) {
     world_stop(node);
 }
 
-FACT(node_may_end_from_inside_a_callback) {
+WORLD_TEST(node_may_end_from_inside_a_callback) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     b->on_up = ender;
     world_dial(a, b);
@@ -693,7 +673,7 @@ FACT(node_may_end_from_inside_a_callback) {
     assert_true(nobody_is_linked(&world));
 }
 
-FACT(links_that_rest_cost_nothing_and_come_back) {
+WORLD_TEST(links_that_rest_cost_nothing_and_come_back) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     world_dial(a, b);
     WAIT_WHILE(&world, world_peers(a) == 0 || world_peers(b) == 0);

@@ -8,28 +8,28 @@ static void on_watchdog(uv_timer_t *timer) {
     uv_stop(timer->loop);
 }
 
-void world_init(struct world *world) {
-    memset(world, 0, sizeof(*world));
-    assert_int_equal(uv_loop_init(&world->loop), 0);
-    assert_int_equal(uv_timer_init(&world->loop, &world->watchdog), 0);
-    world->watchdog.data = world;
-    world->secrets.count = 1;
-    memset(&world->secrets.list[0], 0x5e, sizeof(world->secrets.list[0]));
-    memset(&world->run, 0x17, sizeof(world->run));
-    world_identities(world);
+void world_init(struct world *w) {
+    memset(w, 0, sizeof(*w));
+    assert_int_equal(uv_loop_init(&w->loop), 0);
+    assert_int_equal(uv_timer_init(&w->loop, &w->watchdog), 0);
+    w->watchdog.data = w;
+    w->secrets.count = 1;
+    memset(&w->secrets.list[0], 0x5e, sizeof(w->secrets.list[0]));
+    memset(&w->run, 0x17, sizeof(w->run));
+    world_identities(w);
 }
 
 /* Node 0 has the lowest id, the last one the highest. */
-void world_identities(struct world *world) {
+void world_identities(struct world *w) {
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
         struct tw_identity fresh;
         assert_int_equal(tw_identity_ephemeral(&fresh, NULL), TW_OK);
         unsigned at = i;
         for (; at > 0; at--) {
-            if (tw_id_compare(&world->nodes[at - 1].identity.id, &fresh.id) < 0) break;
-            world->nodes[at].identity = world->nodes[at - 1].identity;
+            if (tw_id_compare(&w->nodes[at - 1].identity.id, &fresh.id) < 0) break;
+            w->nodes[at].identity = w->nodes[at - 1].identity;
         }
-        world->nodes[at].identity = fresh;
+        w->nodes[at].identity = fresh;
     }
 }
 
@@ -37,11 +37,11 @@ static void on_closed(void *user) {
     ((struct world_node *)user)->world->closed++;
 }
 
-static bool all_closed(struct world *world) {
+static bool all_closed(struct world *w) {
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
-        if (world->nodes[i].transport != NULL) return false;
+        if (w->nodes[i].transport != NULL) return false;
     }
-    return world->closed == 0;
+    return w->closed == 0;
 }
 
 void world_stop(struct world_node *node) {
@@ -51,15 +51,15 @@ void world_stop(struct world_node *node) {
     node->world->closed--; /* `closed` returns to zero when all transports are closed */
 }
 
-void world_deinit(struct world *world) {
+void world_deinit(struct world *w) {
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
-        if (world->nodes[i].transport != NULL) world_stop(&world->nodes[i]);
+        if (w->nodes[i].transport != NULL) world_stop(&w->nodes[i]);
     }
-    world_run(world, all_closed);
-    uv_close((uv_handle_t *)&world->watchdog, NULL);
-    (void)uv_run(&world->loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&world->loop), 0);
-    for (unsigned i = 0; i < WORLD_NODES_MAX; i++) tw_identity_close(&world->nodes[i].identity);
+    world_run(w, all_closed);
+    uv_close((uv_handle_t *)&w->watchdog, NULL);
+    (void)uv_run(&w->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&w->loop), 0);
+    for (unsigned i = 0; i < WORLD_NODES_MAX; i++) tw_identity_close(&w->nodes[i].identity);
 }
 
 static void peer_up(void *user, uint16_t peer, const struct tw_member_row *hello) {
@@ -162,16 +162,16 @@ static void refused(void *user, const char *address, enum tw_status reason, cons
     (void)snprintf(node->refused_sentence, sizeof(node->refused_sentence), "%s", sentence);
 }
 
-struct world_node *world_start(struct world *world, unsigned i,
+struct world_node *world_start(struct world *w, unsigned i,
                                void (*change)(struct tw_transport_config *config)) {
-    struct world_node *node = &world->nodes[i];
+    struct world_node *node = &w->nodes[i];
     struct tw_error err = {0};
-    node->world = world;
+    node->world = w;
     struct tw_transport_config config = {
-        .loop = &world->loop,
+        .loop = &w->loop,
         .identity = &node->identity,
-        .secrets = &world->secrets,
-        .run = world->run,
+        .secrets = &w->secrets,
+        .run = w->run,
         .boot = 1,
         .listen = {"127.0.0.1:0"},
         .listen_count = 1,
@@ -256,26 +256,26 @@ void world_raw_close(struct world_raw *raw) {
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-void world_run(struct world *world, bool (*done)(struct world *world)) {
+void world_run(struct world *w, bool (*done)(struct world *w)) {
     enum { PATIENCE_MS = 20 * 1000 };
-    world->is_late = false;
-    (void)uv_timer_start(&world->watchdog, on_watchdog, PATIENCE_MS, 0);
-    while (!done(world) && !world->is_late) (void)uv_run(&world->loop, UV_RUN_ONCE);
-    (void)uv_timer_stop(&world->watchdog);
-    if (world->is_late) fail_msg("nothing came of it");
+    w->is_late = false;
+    (void)uv_timer_start(&w->watchdog, on_watchdog, PATIENCE_MS, 0);
+    while (!done(w) && !w->is_late) (void)uv_run(&w->loop, UV_RUN_ONCE);
+    (void)uv_timer_stop(&w->watchdog);
+    if (w->is_late) fail_msg("nothing came of it");
 }
 
 static void on_turn(uv_timer_t *timer) {
 }
 
-void world_turn(struct world *world, unsigned ms) {
+void world_turn(struct world *w, unsigned ms) {
     const uint64_t until_us = uv_hrtime() / 1000 + 1000 * (uint64_t)ms;
-    uv_update_time(&world->loop);
-    (void)uv_timer_start(&world->watchdog, on_turn, 1, 1); /* the loop never blocks for ever */
+    uv_update_time(&w->loop);
+    (void)uv_timer_start(&w->watchdog, on_turn, 1, 1); /* the loop never blocks for ever */
     do {
-        (void)uv_run(&world->loop, UV_RUN_ONCE);
+        (void)uv_run(&w->loop, UV_RUN_ONCE);
     } while (uv_hrtime() / 1000 < until_us);
-    (void)uv_timer_stop(&world->watchdog);
+    (void)uv_timer_stop(&w->watchdog);
 }
 
 unsigned world_peers(const struct world_node *node) {
@@ -313,4 +313,22 @@ void world_let_go(const struct world_node *node, int peer, bool is_bulk) {
     tw_link_resume(link_of(node, peer, is_bulk));
     node->transport->peers[peer].needs_pump = true;
     tw_transport_soon(node->transport);
+}
+
+uint16_t world_linked(const struct world_node *node, const struct world_node *other) {
+    const int peer = world_peer_of(node, other);
+    assert_true(peer >= 0);
+    return (uint16_t)peer;
+}
+
+struct world world;
+
+int world_set_up(void **state) {
+    world_init(&world);
+    return 0;
+}
+
+int world_tear_down(void **state) {
+    world_deinit(&world);
+    return 0;
 }

@@ -62,18 +62,24 @@ struct world {
     struct world_node nodes[WORLD_NODES_MAX];
 };
 
-void world_init(struct world *world);
+/* The world of the program's tests, and what most do before and after. */
+extern struct world world;
+int world_set_up(void **state);
+int world_tear_down(void **state);
+#define WORLD_TEST(name) TEST_IN(world_set_up, world_tear_down, name)
+
+void world_init(struct world *w);
 /* Stops all transports that still run. Checks that no handle remains. */
-void world_deinit(struct world *world);
+void world_deinit(struct world *w);
 
 /* Starts a node that listens on a free port of 127.0.0.1, in the world's run, with its secret.
  * `change` may edit the configuration first. */
-struct world_node *world_start(struct world *world, unsigned i,
+struct world_node *world_start(struct world *w, unsigned i,
                                void (*change)(struct tw_transport_config *config));
 void world_stop(struct world_node *node);
 
 /* Makes the nodes' keys, and sorts the nodes by id. To be called before world_start. */
-void world_identities(struct world *world);
+void world_identities(struct world *w);
 
 void world_dial(struct world_node *from, const struct world_node *to);
 void world_dial_pinned(struct world_node *from, const struct world_node *to,
@@ -84,22 +90,24 @@ void world_raw_open(struct world_raw *raw, const struct world_node *to, const vo
 void world_raw_close(struct world_raw *raw);
 
 /* Runs the loop until `done` is true. Fails the test after 20 s. */
-void world_run(struct world *world, bool (*done)(struct world *world));
+void world_run(struct world *w, bool (*done)(struct world *w));
 /* Runs a few turns of the loop, and waits up to `ms` milliseconds. */
-void world_turn(struct world *world, unsigned ms);
+void world_turn(struct world *w, unsigned ms);
 
 /* Turns the loop while the condition holds; fails the test after 20 s. */
-#define WAIT_WHILE(world, condition)                                                               \
+#define WAIT_WHILE(w, condition)                                                                   \
     do {                                                                                           \
         const uint64_t limit_ns = uv_hrtime() + UINT64_C(20000000000);                             \
         while (condition) {                                                                        \
             assert_true(uv_hrtime() < limit_ns);                                                   \
-            world_turn((world), 0);                                                                \
+            world_turn((w), 0);                                                                    \
         }                                                                                          \
     } while (0)
 
 unsigned world_peers(const struct world_node *node);
 int world_peer_of(const struct world_node *node, const struct world_node *other);
+/* As world_peer_of; the two are linked. */
+uint16_t world_linked(const struct world_node *node, const struct world_node *other);
 bool world_has_bulk(const struct world_node *node);
 
 /* Stops or resumes the node's reading of a peer's connection. */
