@@ -20,6 +20,8 @@ enum tw_limits {
                              advance of the run clock in a round */
     TW_VOTES_YOUNG = 8,   /* merges of a group's oldest voter below which any number of nodes gets
                              seats in one round */
+    TW_GROUP_OLD = 64,    /* merges of a group's oldest voter from which ids that its members never
+                             met in a roster draw none of them away */
     TW_PART_ALIGN = 1024, /* elements; part boundaries are multiples of this, and this is a multiple
                              of every codec's block */
     TW_FRAGMENT_ELEMENTS_MAX =

@@ -374,6 +374,13 @@ static uint32_t newcomers_max(const struct tw_node *node) {
     return TW_IS_MUTANT(node, TW_MUTANT_VOTES_AT_ONCE) ? TW_MEMBERS_MAX : liars > 0 ? liars : 1;
 }
 
+bool tw_voters_may_draw(const struct tw_node *node, const struct tw_id *id) {
+    enum { GROUP_LEAST = 3 }; /* voters; the clock decides between fewer (history/lineage.c) */
+    const bool is_group =
+        !node->cfg.has_rights && node->round.self_idx >= 0 && tw_bits(node->voters) >= GROUP_LEAST;
+    return !is_group || age_of(node) < TW_GROUP_OLD || is_elder(node, id);
+}
+
 uint32_t tw_voters_seats_max(const struct tw_node *node) {
     const bool is_young = age_of(node) < TW_VOTES_YOUNG;
     return node->cfg.has_rights || is_young ? TW_MEMBERS_MAX : newcomers_max(node);

@@ -79,6 +79,11 @@ bool tw_voters_are_false(const struct tw_node *node, const struct tw_record *rec
 /* Notes the voters of a roster that this node is in, as elders. */
 void tw_voters_note(struct tw_node *node, const struct tw_roster *roster);
 
+/* True if the peer speaks for another lineage than this node's. In an old group without
+ * certificates only a node with which this one was in a roster does: ids are free, and so is a
+ * history of them. */
+bool tw_voters_may_draw(const struct tw_node *node, const struct tw_id *id);
+
 /* Returns how many newcomers may get a seat in this round. */
 uint32_t tw_voters_seats_max(const struct tw_node *node);
 /* True if the node has no seat, and is no elder to this node; or was proposed as one in vain. */

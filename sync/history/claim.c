@@ -277,7 +277,7 @@ struct support tw_claim_support(const struct tw_node *node) {
         const int ours = node->round.self_idx >= 0 ? tw_roster_find(&node->roster, id) : -1;
         const bool is_ours = ours >= 0 && (node->voters >> ours & 1) != 0;
         support.all++;
-        support.met += is_here || is_ours;
+        support.met += is_ours || (is_here && tw_voters_may_draw(node, id));
     }
     TW_ASSERT(support.met <= support.all);
     return support;

@@ -53,6 +53,28 @@ TEST(sides_of_about_one_size_go_by_the_clock) {
     mesh_deinit(&mesh);
 }
 
+/* Ids are free, and so is a history that they make: it draws no member of an old group away. Those
+ * that the group knows from a roster may do so. */
+TEST(strangers_draw_nobody_out_of_an_old_group) {
+    mesh_init(&mesh, 8, 3);
+    for (uint32_t i = 3; i < 8; i++) mesh.step_us[i] = SECONDS(1) / 20;
+    link_group(0, 3);
+    link_group(3, 8);
+    mesh_run(&mesh, SECONDS(300));
+    const struct tw_node_view ours = mesh_view(&mesh, 0), theirs = mesh_view(&mesh, 3);
+    assert_true(ours.rounds > TW_GROUP_OLD && theirs.clock_tokens > ours.clock_tokens);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(120));
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_int_equal(view.state, TW_STATE_MEMBER);
+        assert_int_equal(view.roster_count, 3);
+        assert_memory_equal(&view.lineage, &ours.lineage, sizeof(ours.lineage));
+        assert_true(view.rounds > ours.rounds);
+    }
+    mesh_deinit(&mesh);
+}
+
 /* Node 0 is the centre of a star. A lone node with a larger run clock is linked to node 0 only. */
 TEST(lone_node_joins_a_star) {
     mesh_init(&mesh, 7, 3);
