@@ -26,6 +26,7 @@ struct training {
     struct engine_bench *bench;
     struct tw_train_file file; /* its state's theta, m and v are the engine's arrays */
     struct tw_train_report report;
+    const struct tw_profile *profile; /* NULL: times by operator are not measured */
     char out[PATH_MAX];
     struct tw_out_file held; /* the file `out`, locked for the whole training */
     bool is_resumed;         /* whether this continues the training in --from */
@@ -353,6 +354,8 @@ static enum tw_status prepare(struct training *training, struct tw_error *err) {
     TW_TRY(show_plan(training, err));
     if (bench->options->is_plan) return TW_OK;
     TW_TRY(engine_open(bench, ENGINE_TRAIN, err));
+    if (bench->options->is_profiled)
+        TW_TRY(tw_engine_profile(bench->engine, &training->profile, err));
     TW_TRY(init_state(training, err));
     TW_TRY(tw_batches_open(&training->batches, bench->engine, &bench->data,
                            training->file.data_seed, err));
@@ -391,6 +394,7 @@ static enum tw_status finish(struct training *training, enum tw_status status,
         if (status == TW_OK) status = saved;
     }
     if (status != TW_OK) return status;
+    if (training->profile != NULL) tw_train_report_profile(&training->report, training->profile);
     (void)stat(training->out, &info);
     tw_train_report_end(&training->report, step < training->steps ? "interrupted" : "done",
                         training->out, (uint64_t)info.st_size, training->bench->options->data);

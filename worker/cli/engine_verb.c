@@ -165,6 +165,7 @@ static const struct option {
     {"--temperature", ENGINE_MERGE, REAL, AT(merge_temperature), 100, NULL},
     {"--ablate", ENGINE_MERGE, FLAG, AT(is_ablation), 0, NULL},
     {"--plan", ENGINE_TRAIN | ENGINE_SPEED, FLAG, AT(is_plan), 0, NULL},
+    {"--profile", ENGINE_TRAIN, FLAG, AT(is_profiled), 0, NULL},
     {"--json", ALL, FLAG, AT(json), 0, NULL},
 };
 enum { OPTIONS_COUNT = sizeof(OPTIONS) / sizeof(OPTIONS[0]) };

@@ -51,6 +51,7 @@ struct engine_options {
     bool is_whole;     /* eval only: measures all of the data, not just the held-out part */
     bool has_trainers; /* models only: also the memory of trainers of one's own */
     bool is_plan;      /* whether the command only prints its plan */
+    bool is_profiled;  /* train only: prints the time by operator at the end */
 };
 
 /* Parses a command's options from argv[2..argc) into *options, which holds the defaults. Fails with

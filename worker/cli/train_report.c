@@ -265,6 +265,19 @@ void tw_train_report_unsaved(struct tw_train_report *report, const char *path, c
     close_json();
 }
 
+void tw_train_report_profile(const struct tw_train_report *report,
+                             const struct tw_profile *profile) {
+    if (!report->json) {
+        if (report->is_terminal) (void)fputs("\r\033[K", stderr);
+        tw_profile_print(stderr, profile);
+        return;
+    }
+    open_json(report, "profile");
+    (void)printf(", ");
+    tw_profile_print_json(stdout, profile);
+    close_json();
+}
+
 void tw_train_report_end(struct tw_train_report *report, const char *event, const char *path,
                          uint64_t bytes, const char *data_path) {
     char size[TW_UNITS_BYTES], time[TW_UNITS_BYTES];

@@ -9,6 +9,7 @@
 #include "proto/run/run.h"
 #include "worker/data/data.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/profile.h"
 
 struct tw_train_report {
     bool is_terminal, json;
@@ -45,6 +46,9 @@ double tw_train_report_mfu(const struct tw_train_report *report);
 void tw_train_report_saved(struct tw_train_report *report, const char *path);
 /* Reports that the state of this step could not be saved. */
 void tw_train_report_unsaved(struct tw_train_report *report, const char *path, const char *reason);
+/* Prints the time by operator, or the event "profile". */
+void tw_train_report_profile(const struct tw_train_report *report,
+                             const struct tw_profile *profile);
 /* Prints the last line, or the event "done" or "interrupted". path NULL: nothing was written. */
 void tw_train_report_end(struct tw_train_report *report, const char *event, const char *path,
                          uint64_t bytes, const char *data_path);

@@ -131,9 +131,11 @@ static void optimizer_deinit(struct tw_engine *engine) {
 static void squares_piece(void *context, uint32_t piece, uint32_t thread) {
     const struct tw_engine *engine = context;
     const struct tw_engine_range *range = &engine->memory->ranges[piece];
-    (void)thread;
+    struct tw_profile *profile = engine->memory->model.profile;
+    if (profile != NULL) tw_profile_start(profile, thread);
     engine->memory->squares[piece] =
         engine->memory->model.ops->sum_squares(engine->gradient + range->begin, range->count);
+    if (profile != NULL) tw_profile_lap(profile, thread, TW_PROFILE_GRADIENT_NORM);
 }
 
 /* Returns the norm of the whole gradient, summed in double. The norm is not finite if an element is
@@ -184,11 +186,14 @@ static void adamw_piece(const struct update *update, uint32_t piece) {
 static void update_piece(void *context, uint32_t piece, uint32_t thread) {
     const struct update *update = context;
     const uint32_t matrices = update->engine->memory->matrices_count;
+    struct tw_profile *profile = update->engine->memory->model.profile;
+    if (profile != NULL) tw_profile_start(profile, thread);
     if (piece < matrices) {
         muon_piece(update, piece, thread);
     } else {
         adamw_piece(update, piece - matrices);
     }
+    if (profile != NULL) tw_profile_lap(profile, thread, TW_PROFILE_OPTIMIZER);
 }
 
 struct tw_adamw tw_engine_adamw(const struct tw_engine *engine) {
@@ -271,6 +276,21 @@ static enum tw_status choose_library(enum tw_matmul_backend backend,
     return TW_OK;
 }
 
+/* Chooses the operators for a type: the fastest, or the set that the environment variable TW_OPS
+ * names, for tests and measurements. */
+static enum tw_status choose_set(enum tw_type type, const struct tw_ops **ops,
+                                 struct tw_error *err) {
+    const char *wanted = getenv("TW_OPS");
+    for (uint32_t i = 0; (*ops = tw_ops_cpu(type, i)) != NULL; i++) {
+        if (wanted == NULL || strcmp((*ops)->name, wanted) == 0) return TW_OK;
+    }
+    return tw_fail(
+        err, TW_CONFIG,
+        "TW_OPS=%.32s: this processor does not have it; unset it for the fastest, or use "
+        "AVX2 or baseline",
+        wanted);
+}
+
 /* Chooses the operators and matrix library that the configuration asks for. Errors: TW_CONFIG. */
 static enum tw_status choose_operators(const struct tw_engine_config *config,
                                        const struct tw_ops **ops,
@@ -291,8 +311,8 @@ static enum tw_status choose_operators(const struct tw_engine_config *config,
                        "compute = bf16, but %s has no bf16 products on this processor: use "
                        "compute = auto or fp32",
                        tw_matmul_library_name(*library));
-    *ops = config->ops != NULL ? config->ops : tw_ops_cpu(type, 0);
-    return TW_OK;
+    *ops = config->ops;
+    return config->ops != NULL ? TW_OK : choose_set(type, ops, err);
 }
 
 /* Derives the model configuration from an engine configuration and its plan. */
@@ -664,6 +684,7 @@ void tw_engine_destroy(struct tw_engine *engine) {
     tw_gpu_destroy(memory->gpu);
     optimizer_deinit(engine);
     if (memory->model.memory != NULL) tw_model_deinit(&memory->model);
+    tw_profile_destroy(memory->profile);
     tw_thread_pool_destroy(memory->team);
     if (memory->owned != NULL) (void)munmap(memory->owned, memory->owned_bytes);
     free(memory);
@@ -734,6 +755,18 @@ void tw_engine_watch(struct tw_engine *engine, const _Atomic bool *stop) {
     engine->memory->model.stop = stop;
 }
 
+enum tw_status tw_engine_profile(struct tw_engine *engine, const struct tw_profile **profile,
+                                 struct tw_error *err) {
+    struct tw_engine_memory *memory = engine->memory;
+    TW_ASSERT(memory->profile == NULL);
+    if (engine->plan.is_on_gpu)
+        return tw_fail(err, TW_CONFIG,
+                       "times by operator are measured on the processor only: use --device cpu");
+    TW_TRY(tw_profile_create(&memory->profile, engine->plan.threads, err));
+    *profile = memory->profile;
+    return TW_OK;
+}
+
 void tw_engine_look_ahead(struct tw_engine *engine, tw_engine_next *next, void *self) {
     engine->memory->next = next;
     engine->memory->next_self = self;
@@ -784,15 +817,9 @@ static double run_passes(struct tw_engine *engine, bool is_learning, const uint3
     return tw_engine_mean(loss, scored);
 }
 
-enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, float lr,
-                              struct tw_step_result *result, struct tw_error *err) {
+static enum tw_status step_on_cpu(struct tw_engine *engine, const uint32_t *tokens, float lr,
+                                  struct tw_step_result *result, struct tw_error *err) {
     const struct tw_run *run = engine->run;
-    const uint64_t count = (uint64_t)run->train.batch * (run->model.context + 1);
-    TW_ASSERT(engine->gradient != NULL);
-    TW_ASSERT(engine->memory->held != engine->theta);
-    TW_TRY(tw_engine_check_tokens(engine, tokens, count, err));
-    if (engine->memory->gpu != NULL)
-        return tw_gpu_step(engine->memory->gpu, tokens, lr, result, err);
     use_params(engine, engine->theta);
     const double loss = run_passes(engine, true, tokens, run->train.batch);
     TW_TRY(tw_engine_check_stop(engine, err));
@@ -806,6 +833,25 @@ enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, 
     }
     update_params(engine, lr, norm);
     return TW_OK;
+}
+
+enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, float lr,
+                              struct tw_step_result *result, struct tw_error *err) {
+    const struct tw_run *run = engine->run;
+    const uint64_t count = (uint64_t)run->train.batch * (run->model.context + 1);
+    struct tw_profile *profile = engine->memory->profile;
+    TW_ASSERT(engine->gradient != NULL);
+    TW_ASSERT(engine->memory->held != engine->theta);
+    TW_TRY(tw_engine_check_tokens(engine, tokens, count, err));
+    if (engine->memory->gpu != NULL)
+        return tw_gpu_step(engine->memory->gpu, tokens, lr, result, err);
+    if (profile == NULL) return step_on_cpu(engine, tokens, lr, result, err);
+    engine->memory->model.profile = profile; /* calls other than steps are not measured */
+    tw_profile_step_begin(profile);
+    const enum tw_status status = step_on_cpu(engine, tokens, lr, result, err);
+    tw_profile_step_end(profile);
+    engine->memory->model.profile = NULL;
+    return status;
 }
 
 enum tw_status tw_engine_loss(struct tw_engine *engine, const float *params, const uint32_t *tokens,

@@ -28,6 +28,7 @@
 #include "proto/run/run.h"
 
 struct tw_vectors;       /* vectors.h */
+struct tw_profile;       /* profile.h */
 struct tw_engine_memory; /* private state (model, thread pool, optimizer), defined in
                             engine_memory.h */
 
@@ -42,8 +43,9 @@ struct tw_engine_config {
                              tw_engine_vectors; 0 without merging */
     float *theta, *m, *v; /* the caller's arrays; if NULL, the engine allocates its own, zeroed */
     enum tw_matmul_backend matmul; /* AUTO: the environment variable TW_MATMUL, else the fastest */
-    /* CPU operators; NULL: the fastest. Their data type overrides compute.compute. If ops or matmul
-     * is set, device AUTO means the CPU */
+    /* CPU operators; NULL: those that the environment variable TW_OPS names, else the fastest.
+     * Their data type overrides compute.compute. If ops or matmul is set, device AUTO means the CPU
+     */
     const struct tw_ops *ops;
 };
 
@@ -147,6 +149,11 @@ void tw_engine_describe(const struct tw_engine *engine, char *text, size_t size)
  * TW_NOMEM, TW_DEVICE. */
 enum tw_status tw_engine_peak(const struct tw_engine_plan *plan, double *flops_s,
                               struct tw_error *err);
+
+/* Begins to measure the times of steps by operator. *profile is valid until the engine is
+ * destroyed. Errors: TW_CONFIG on a device, TW_NOMEM. */
+enum tw_status tw_engine_profile(struct tw_engine *engine, const struct tw_profile **profile,
+                                 struct tw_error *err);
 
 /* Returns the multiplications and additions of a training step per token, for model FLOPs
  * utilisation (MFU):

@@ -25,6 +25,7 @@ struct tw_engine_memory {
     struct tw_gpu *gpu;
     struct tw_model model;
     struct tw_thread_pool *team;
+    struct tw_profile *profile; /* tw_engine_profile; NULL: times are not measured */
     float *owned; /* theta, m and v, unless given by the caller; then the gradient, starting on its
                      own page */
     uint64_t owned_bytes;

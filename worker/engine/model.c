@@ -130,6 +130,8 @@ static void find_layer(struct tw_model_layer *layer, const struct tw_model *mode
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         set_linear(rows[i].linear, rows[i].in, rows[i].out, shape->form, model->config.type);
+        rows[i].linear->time =
+            (enum tw_profile_kind)(TW_PROFILE_QKV + i * (TW_PROFILE_OUT - TW_PROFILE_QKV));
         rows[i].linear->weight = offset_of(layout, family, l, rows[i].name, "weight");
         rows[i].linear->bias = offset_of(layout, family, l, rows[i].name, "bias");
         TW_ASSERT(rows[i].linear->weight != TW_MODEL_NONE);
@@ -149,6 +151,7 @@ void tw_model_find(struct tw_model *model) {
     model->positions = offset_of(layout, family, UINT32_MAX, family->positions, "weight");
     model->norm_f = norm_of(layout, family, UINT32_MAX, family->norm_f);
     set_linear(&model->head, shape->width, shape->vocab, TW_MATMUL_NT, model->config.type);
+    model->head.time = TW_PROFILE_HEAD;
     model->head.bias = TW_MODEL_NONE;
     model->head.weight =
         shape->is_tied ? model->tokens : offset_of(layout, family, UINT32_MAX, "lm_head", "weight");

@@ -31,6 +31,7 @@
 #include "kernels/ops.h"
 #include "proto/run/layout.h"
 #include "proto/run/run.h"
+#include "worker/engine/profile.h"
 #include "worker/support/thread_pool.h"
 
 #define TW_MODEL_NONE UINT64_MAX /* offset of a tensor that the model does not have */
@@ -55,6 +56,7 @@ struct tw_model_linear {
     uint64_t weight, bias;              /* bias may be TW_MODEL_NONE */
     struct tw_weight forward, backward; /* W as used in each pass; backward (dx = dy * W^T) only for
                                            learning */
+    enum tw_profile_kind time;          /* of the forward product; the kinds of dx and dW follow */
 };
 
 struct tw_model_norm {
@@ -146,7 +148,8 @@ struct tw_model {
     float *partial[2];   /* (blocks of rows, 2 * width + 2 * head_size): gradients of norm weights,
                             one row per block */
 
-    const _Atomic bool *stop; /* true stops a pass early (tw_engine_watch); may be NULL */
+    struct tw_profile *profile; /* times of the present step, borrowed; NULL: not measured */
+    const _Atomic bool *stop;   /* true stops a pass early (tw_engine_watch); may be NULL */
 
     void *memory; /* all arrays above in one block */
     uint64_t memory_bytes;

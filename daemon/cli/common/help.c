@@ -559,8 +559,9 @@ static const struct {
               "                       (auto)\n"
               "  --memory SIZE        memory limit, such as 8GB; the free memory when left out\n"
               "  --threads N, --seed N, --part live|anchor (of a checkpoint in --from)\n"
+              "  --profile            print the time by operator at the end (processor only)\n"
               "  --json               events on standard output: plan, step, validation,\n"
-              "                       saved, unsaved, done, interrupted\n"},
+              "                       saved, unsaved, profile, done, interrupted\n"},
     {"info", "thinwire info [--device DEVICE] [--json]\n"
              "\n"
              "Devices here that can run a model, and the one that `device = auto` takes: the\n"

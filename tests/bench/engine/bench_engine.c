@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "tests/bench/engine/bound.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/profile.h"
 #include "worker/support/thread_pool.h"
 
 enum { ROUNDS_MAX = 1000 };
@@ -25,14 +26,15 @@ struct options {
     struct tw_compute_config compute;
     uint32_t rounds;
     uint32_t document; /* tokens per document; 0: separators occur as in random tokens */
-    bool has_step, has_bound, is_served, is_detailed;
+    bool has_step, has_bound, is_served, is_detailed, is_profiled;
 };
 
 struct bench {
     const struct options *options;
     struct tw_layout layout;
-    struct tw_engine *engine; /* NULL: bound only */
-    struct bound *bound;      /* NULL: step only */
+    struct tw_engine *engine;         /* NULL: bound only */
+    struct bound *bound;              /* NULL: step only */
+    const struct tw_profile *profile; /* NULL: times by operator are not measured */
     uint32_t *tokens;
     double loss; /* loss of the last step */
     double peak; /* highest rate of matrix products on a GPU, or 0 if not measured */
@@ -95,6 +97,7 @@ static enum tw_status open_step(struct bench *bench, struct tw_error *err) {
     tw_engine_look_ahead(bench->engine, next_batch, bench);
     tw_engine_init_params(run, &bench->layout, bench->engine->theta);
     TW_TRY(tw_engine_push(bench->engine, TW_ENGINE_THETA, 0, bench->layout.elements, err));
+    if (bench->options->is_profiled) TW_TRY(tw_engine_profile(bench->engine, &bench->profile, err));
     if (!bench->engine->plan.is_on_gpu) return TW_OK;
     return tw_engine_peak(&bench->engine->plan, &bench->peak, err);
 }
@@ -152,6 +155,7 @@ static void print_results(struct bench *bench) {
         bound_s = median(bench->bound_s, rounds);
         print_row(bench, "its matrix products alone", bound_s, bound_flops(bench->bound));
     }
+    if (bench->profile != NULL) tw_profile_print(stdout, bench->profile);
     if (bench->engine == NULL || bench->bound == NULL) return;
     (void)printf("of that bound: %s\n", tw_units_percent(share, bound_s / step_s));
     (void)printf("of the fastest product (MFU): %s\n",
@@ -193,7 +197,8 @@ static const char usage[] =
     "usage: thinwire-engine-bench [--model NAME] [--KEY VALUE ...] [--compute auto|fp32|bf16]\n"
     "           [--device auto|cpu|cuda:N] [--recompute auto|off|on] [--micro-batch N] [--threads "
     "N] [--rounds N]\n"
-    "           [--document N] [--only step|bound] [--details] [--serve]\n"
+    "           [--document N] [--only step|bound] [--details] [--profile]\n"
+    "           [--serve]\n"
     "NAME as in `thinwire run new --model`; default: the model of the demo. KEY: a key of a run\n"
     "file, for instance --model.layers 4 --train.batch 8. --document: a separator every N tokens,\n"
     "for --data.documents masked.\n";
@@ -268,6 +273,8 @@ static enum tw_status read_options(struct options *options, int argc, char **arg
             options->is_served = true;
         } else if (strcmp(name, "--details") == 0) {
             options->is_detailed = true;
+        } else if (strcmp(name, "--profile") == 0) {
+            options->is_profiled = true;
         } else if (i + 1 == argc) {
             return tw_fail(err, TW_CONFIG, "%s needs a value; see --help", name);
         } else {

@@ -137,6 +137,20 @@ TW_MATMUL=reference tw train --run alone.manifest --data text.txt --out plain.sa
 python3 -c 'import json; e = json.load(open("plain.json")); assert e["validation_nats"] < 3.5, e' ||
     fail "plain arithmetic: $(cat plain.json)"
 
+# -- time by operator: the rows add up to the step, and the products have a rate
+tw train --run alone.manifest --data text.txt --out timed.safetensors --steps 5 --profile --json 2>/dev/null |
+    grep '"event": "profile"' >timed.json || fail "no event profile"
+python3 - <<'PY' || fail "times by operator: $(cat timed.json)"
+import json
+e = json.load(open("timed.json"))
+rows = {row["operator"]: row for row in e["operators"]}
+assert e["steps_measured"] == 4 and {"qkv", "head_dw", "attention", "waiting"} <= set(rows), e
+assert abs(sum(row["seconds"] for row in rows.values()) / e["step_s"] - 1) < 0.01, e
+assert rows["up"]["flops_per_s"] > 0 and "flops_per_s" not in rows["norm"], e
+PY
+tw train --run alone.manifest --data text.txt --out shown.safetensors --steps 2 --profile 2>shown.err
+grep -q '^time by operator: mean of 1 step of ' shown.err || fail "no table: $(cat shown.err)"
+
 # -- a disk too small for the saved model is reported before the first step
 cat >disk.sh <<'END'
 set -euo pipefail

@@ -67,6 +67,24 @@ static inline float *gradient_at(const struct tw_pass *pass, uint64_t offset) {
     return offset == TW_MODEL_NONE ? NULL : pass->learn->gradient + offset;
 }
 
+/* Adds the thread's time since its last lap to one operator, if times are measured. */
+static inline void lap(const struct tw_pass *pass, uint32_t thread, enum tw_profile_kind kind) {
+    if (pass->model->profile != NULL) tw_profile_lap(pass->model->profile, thread, kind);
+}
+
+/* The same for a product of the linear map, with `elements` results of `inner` terms each. */
+static inline void lap_product(const struct tw_pass *pass, uint32_t thread,
+                               const struct tw_model_linear *linear,
+                               enum tw_profile_product product, size_t elements) {
+    const uint32_t inner = product == TW_PROFILE_FORWARD ? linear->in
+                           : product == TW_PROFILE_DX    ? linear->out
+                                                         : 1;
+    if (pass->model->profile == NULL) return;
+    tw_profile_lap_product(pass->model->profile, thread,
+                           (enum tw_profile_kind)(linear->time + product),
+                           2.0 * (double)elements * inner, linear->in, linear->out);
+}
+
 /* ---- weights --------------------------------------------------------------------------------- */
 
 /* Packs one panel of one weight, as a piece of the thread pool. */
@@ -78,7 +96,9 @@ static void pack_piece(void *context, uint32_t piece, uint32_t thread) {
         piece -= panels;
         weight++;
     }
+    if (model->profile != NULL) tw_profile_start(model->profile, thread);
     tw_weight_pack(model->multipliers[thread], *weight, piece);
+    if (model->profile != NULL) tw_profile_lap(model->profile, thread, TW_PROFILE_PACK);
 }
 
 static void set_master(struct tw_model *model, struct tw_model_linear *linear,
@@ -129,6 +149,7 @@ static void phase_piece(void *context, uint32_t piece, uint32_t thread) {
     const struct tw_task *task = phase->tasks;
     if (tw_model_is_stopped(task->pass->model)) return;
     while (piece >= task->pieces) piece -= (task++)->pieces;
+    if (task->pass->model->profile != NULL) tw_profile_start(task->pass->model->profile, thread);
     task->work(task, piece, thread);
 }
 
@@ -148,8 +169,10 @@ static void multiply(const struct tw_pass *pass, const struct tw_model_linear *l
     const struct tw_model *model = pass->model;
     const struct tw_weight_product product = {.rows = rows, .y_type = model->ops->type};
     tw_multiply_weight(model->multipliers[thread], y, x, &linear->forward, &product);
-    if (linear->bias != TW_MODEL_NONE)
-        model->ops->bias(y, param_at(pass, linear->bias), rows, linear->out);
+    lap_product(pass, thread, linear, TW_PROFILE_FORWARD, (size_t)rows * linear->out);
+    if (linear->bias == TW_MODEL_NONE) return;
+    model->ops->bias(y, param_at(pass, linear->bias), rows, linear->out);
+    lap(pass, thread, TW_PROFILE_BIAS);
 }
 
 /* Computes dx (rows, in) = dy * W^T in the calling thread. */
@@ -158,6 +181,7 @@ static void multiply_dx(const struct tw_pass *pass, const struct tw_model_linear
     const struct tw_model *model = pass->model;
     const struct tw_weight_product product = {.rows = rows, .y_type = model->ops->type};
     tw_multiply_weight(model->multipliers[thread], dx, dy, &linear->backward, &product);
+    lap_product(pass, thread, linear, TW_PROFILE_DX, (size_t)rows * linear->in);
 }
 
 static uint32_t tiles(uint32_t size, uint32_t tile) {
@@ -197,12 +221,14 @@ static void weight_piece(const struct tw_task *task, uint32_t piece, uint32_t th
                 gradient_at(pass, linear->weight) + row * cols + col,
                 element_at(pass, is_nn ? task->x : task->dy, row),
                 element_at(pass, is_nn ? task->dy : task->x, col), &shape);
+    lap_product(pass, thread, linear, TW_PROFILE_DW, (size_t)shape.m * shape.n * shape.k);
     const bool is_bias_tile = is_nn ? i == 0 : j == 0;
     if (linear->bias == TW_MODEL_NONE || !is_bias_tile) return;
     const size_t at = is_nn ? col : row;
     pass->model->ops->bias_backward(gradient_at(pass, linear->bias) + at,
                                     element_at(pass, task->dy, at), dy_stride, task->rows,
                                     is_nn ? shape.n : shape.m);
+    lap(pass, thread, TW_PROFILE_BIAS_BACKWARD);
 }
 
 /* Returns the task that computes the gradients of linear's weight and bias from x and dy. The task
@@ -315,6 +341,7 @@ static void forward_piece(const struct tw_task *task, uint32_t piece, uint32_t t
     const uint32_t sequence = piece / heads, head = piece % heads;
     const struct tw_attention_arrays window = arrays_of(task, sequence, head, thread);
     attend(task->pass, sequence, task->pass->model->ops->attention, &window);
+    lap(task->pass, thread, TW_PROFILE_ATTENTION);
 }
 
 static void backward_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
@@ -323,6 +350,7 @@ static void backward_piece(const struct tw_task *task, uint32_t piece, uint32_t 
     struct tw_attention_arrays window = arrays_of(task, sequence, head, thread);
     add_gradients(&window, task, sequence, head);
     attend(task->pass, sequence, task->pass->model->ops->attention_backward, &window);
+    lap(task->pass, thread, TW_PROFILE_ATTENTION_BACKWARD);
 }
 
 /* Return the tasks that run attention for every sequence and key/value head (model_pass.c). */
@@ -442,9 +470,12 @@ static void attend_in(const struct tw_pass *pass, uint32_t layer, uint32_t block
     model->ops->norm(y, element_at(pass, model->x[layer], at),
                      is_added ? element_at(pass, slot_of(pass, layer - 1)->middle, at) : NULL,
                      slot->stats1 + 2 * (size_t)first, &norm);
+    lap(pass, thread, TW_PROFILE_NORM);
     multiply(pass, &weights->qkv, qkv, y, rows, thread);
     if (shape->has_qk_norm) norm_heads(pass, weights, slot, first, rows);
+    lap(pass, thread, TW_PROFILE_NORM);
     if (shape->has_rope) rotate(pass, qkv, first, rows, false);
+    lap(pass, thread, TW_PROFILE_ROTATION);
     if (pass->batch->cache != NULL) append_to_cache(pass, layer, first, rows);
 }
 
@@ -478,9 +509,11 @@ static void feed_forward(const struct tw_pass *pass, uint32_t layer, uint32_t bl
              element_at(pass, slot->attention, (size_t)first * shape->q_width), rows, thread);
     model->ops->norm(y, middle, element_at(pass, model->x[layer], at),
                      slot->stats2 + 2 * (size_t)first, &norm);
+    lap(pass, thread, TW_PROFILE_NORM);
     multiply(pass, &weights->up, up, y, rows, thread);
     if (is_again) return;
     activate(pass, y, up, rows);
+    lap(pass, thread, TW_PROFILE_ACTIVATION);
     multiply(pass, &weights->down, element_at(pass, model->x[layer + 1], at), y, rows, thread);
 }
 
@@ -516,6 +549,7 @@ static void rows_piece(const struct tw_task *task, uint32_t block, uint32_t thre
     const uint32_t layer = task->layer;
     if (layer == 0) {
         embed(task->pass, block);
+        lap(task->pass, thread, TW_PROFILE_EMBEDDING);
     } else {
         feed_forward(task->pass, layer - 1, block, thread, false);
     }
@@ -523,6 +557,7 @@ static void rows_piece(const struct tw_task *task, uint32_t block, uint32_t thre
         attend_in(task->pass, layer, block, thread, false);
     } else {
         last_norm(task->pass, block);
+        lap(task->pass, thread, TW_PROFILE_NORM);
     }
 }
 
@@ -559,6 +594,8 @@ static void logits_piece(const struct tw_task *task, uint32_t block, uint32_t th
         model->multipliers[thread], model->logits + first * model->logits_stride,
         element_at(pass, model->norm, (task->row_first + first) * model->shape.width),
         &model->head.forward, &product);
+    lap_product(pass, thread, &model->head, TW_PROFILE_FORWARD,
+                (size_t)product.rows * model->head.out);
 }
 
 /* Computes dnorm = dlogits * head. */
@@ -575,6 +612,7 @@ static void dnorm_piece(const struct tw_task *task, uint32_t block, uint32_t thr
         element_at(pass, model->dnorm, (task->row_first + first) * model->shape.width),
         element_at(pass, model->dlogits, first * model->logits_stride), &model->head.backward,
         &product);
+    lap_product(pass, thread, &model->head, TW_PROFILE_DX, (size_t)product.rows * model->head.in);
 }
 
 static void loss_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
@@ -591,9 +629,9 @@ static void loss_piece(const struct tw_task *task, uint32_t piece, uint32_t thre
     };
     const size_t at = (size_t)first * model->logits_stride;
     void *dlogits = pass->learn == NULL ? NULL : element_at(pass, model->dlogits, at);
-    (void)thread;
     model->losses[piece] = model->ops->cross_entropy(
         dlogits, model->logits + at, model->targets + task->row_first + first, &cfg);
+    lap(pass, thread, TW_PROFILE_CROSS_ENTROPY);
 }
 
 static void gather_targets(const struct tw_pass *pass) {
@@ -756,12 +794,16 @@ static void attend_in_block(const struct tw_pass *pass, uint32_t layer, uint32_t
     void *dqkv = element_at(pass, model->dqkv[layer % 2], first * shape->qkv_width);
     void *dy = scratch_of(pass, thread), *x = element_at(pass, model->x[layer], at);
     if (shape->has_rope) rotate(pass, dqkv, (uint32_t)first, rows, true);
+    lap(pass, thread, TW_PROFILE_ROTATION);
     if (shape->has_qk_norm) heads_block(pass, layer, first, rows, partial + 2 * shape->width);
+    lap(pass, thread, TW_PROFILE_NORM_BACKWARD);
     multiply_dx(pass, &weights->qkv, dy, dqkv, rows, thread);
     model->ops->norm(element_at(pass, model->norm1, at), x, NULL, NULL, &norm);
+    lap(pass, thread, TW_PROFILE_NORM);
     model->ops->norm_backward(stream(pass, layer, first), partial,
                               norm.bias == NULL ? NULL : partial + shape->width, dy, x,
                               slot->stats1 + 2 * first, &norm);
+    lap(pass, thread, TW_PROFILE_NORM_BACKWARD);
 }
 
 /* Turns the gradient of the layer's output, dx[layer + 1], into two gradients: of the residual
@@ -785,17 +827,22 @@ static void feed_block(const struct tw_pass *pass, uint32_t layer, uint32_t bloc
     void *scratch = scratch_of(pass, thread);
 
     activate(pass, element_at(pass, model->act, first * shape->ffn), up, rows);
+    lap(pass, thread, TW_PROFILE_ACTIVATION);
     multiply_dx(pass, &weights->down, shape->is_gated ? scratch : dup, dy, rows, thread);
     if (shape->is_gated) {
         ops->swiglu_backward(dup, scratch, up, rows, shape->ffn);
     } else {
         ops->gelu_backward(dup, up, (size_t)rows * shape->ffn);
     }
+    lap(pass, thread, TW_PROFILE_ACTIVATION_BACKWARD);
     multiply_dx(pass, &weights->up, scratch, dup, rows, thread);
     ops->norm(element_at(pass, model->norm2, at), middle, NULL, NULL, &norm);
+    lap(pass, thread, TW_PROFILE_NORM);
     memcpy(dx, dy, (size_t)rows * shape->width * ops->type_bytes);
+    lap(pass, thread, TW_PROFILE_COPY);
     ops->norm_backward(dx, partial, norm.bias == NULL ? NULL : partial + shape->width, scratch,
                        middle, slot->stats2 + 2 * first, &norm);
+    lap(pass, thread, TW_PROFILE_NORM_BACKWARD);
     multiply_dx(pass, &weights->out, element_at(pass, model->dattention, first * shape->q_width),
                 dx, rows, thread);
 }
@@ -811,6 +858,7 @@ static void rows_backward_piece(const struct tw_task *task, uint32_t block, uint
     const uint32_t above = task->layer + 1;
     if (above == pass->model->shape.layers) {
         last_norm_block(pass, block);
+        lap(pass, thread, TW_PROFILE_NORM_BACKWARD);
     } else {
         attend_in_block(pass, above, block, thread);
     }
@@ -843,14 +891,15 @@ static void partials_piece(const struct tw_task *task, uint32_t piece, uint32_t 
     const struct tw_model_norm *norm = piece == 1               ? &model->layers[task->layer].norm2
                                        : above == shape->layers ? &model->norm_f
                                                                 : &model->layers[above].norm1;
-    (void)thread;
     add_partials(pass, norm->weight, piece, 0, shape->width);
     add_partials(pass, norm->bias, piece, shape->width, shape->width);
-    if (piece == 1 || above == shape->layers || !shape->has_qk_norm) return;
-    const size_t at = 2 * (size_t)shape->width;
-    add_partials(pass, model->layers[above].q_norm.weight, 0, at, shape->head_size);
-    add_partials(pass, model->layers[above].k_norm.weight, 0, at + shape->head_size,
-                 shape->head_size);
+    if (piece == 0 && above < shape->layers && shape->has_qk_norm) {
+        const size_t at = 2 * (size_t)shape->width;
+        add_partials(pass, model->layers[above].q_norm.weight, 0, at, shape->head_size);
+        add_partials(pass, model->layers[above].k_norm.weight, 0, at + shape->head_size,
+                     shape->head_size);
+    }
+    lap(pass, thread, TW_PROFILE_NORM_BACKWARD);
 }
 
 /* Lists tasks: the attention of the layer, and the weight and norm gradients whose inputs are
@@ -893,9 +942,9 @@ static void embedding_piece(const struct tw_task *task, uint32_t piece, uint32_t
         .column_first = first,
         .columns = width - first < EMBEDDING_COLUMNS ? width - first : EMBEDDING_COLUMNS,
     };
-    (void)thread;
     model->ops->embedding_backward(gradient_at(pass, model->tokens),
                                    gradient_at(pass, model->positions), model->dx[0], &in);
+    lap(pass, thread, TW_PROFILE_EMBEDDING);
 }
 
 static void layer_backward(const struct tw_pass *pass, uint32_t layer) {
