@@ -427,6 +427,19 @@ static void products_without_memory_are_right(void **state) {
 }
 #endif
 
+static void tiles_of_a_gradient_cover_it(void **state) {
+    (void)state;
+    for (uint32_t size = 1; size < 60000; size = size * 9 / 8 + 1) {
+        const uint32_t tile = tw_matmul_tile(size, TW_MATMUL_TILE_M);
+        const uint32_t tiles = tw_matmul_tiles(size, TW_MATMUL_TILE_M);
+        assert_true((uint64_t)tiles * tile >= size && (tiles - 1) * tile < size);
+        assert_true(tiles == 1 || tile >= TW_MATMUL_TILE_M);
+        assert_true(tile < 2 * TW_MATMUL_TILE_M + 16);
+    }
+    assert_int_equal(tw_matmul_tiles(768, TW_MATMUL_TILE_M), 1);
+    assert_int_equal(tw_matmul_tile(3072, TW_MATMUL_TILE_N), 768);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reference_is_right_by_hand),
@@ -434,6 +447,7 @@ int main(void) {
         cmocka_unit_test(products_with_weights_are_right),
         cmocka_unit_test(more_shapes_than_are_kept_are_right),
         cmocka_unit_test(threads_multiply_at_the_same_time),
+        cmocka_unit_test(tiles_of_a_gradient_cover_it),
 #ifdef TW_HAVE_ONEDNN
         cmocka_unit_test(products_without_memory_are_right),
 #endif

@@ -191,11 +191,13 @@ static void weight_piece(void *context, uint32_t piece, uint32_t thread) {
 static void gradient_piece(void *context, uint32_t piece, uint32_t thread) {
     const struct job *job = context;
     const struct tw_matmul *p = &job->shape->product;
-    const uint32_t across = cut(p->n, TW_MATMUL_TILE_N);
-    const uint32_t i = piece / across * TW_MATMUL_TILE_M, j = piece % across * TW_MATMUL_TILE_N;
+    const uint32_t rows = tw_matmul_tile(p->m, TW_MATMUL_TILE_M);
+    const uint32_t columns = tw_matmul_tile(p->n, TW_MATMUL_TILE_N);
+    const uint32_t across = cut(p->n, columns);
+    const uint32_t i = piece / across * rows, j = piece % across * columns;
     struct tw_matmul tile = *p;
-    tile.m = least(p->m - i, TW_MATMUL_TILE_M);
-    tile.n = least(p->n - j, TW_MATMUL_TILE_N);
+    tile.m = least(p->m - i, rows);
+    tile.n = least(p->n - j, columns);
     tw_multiply(job->bound->multipliers[thread],
                 (float *)job->shape->y[job->i] + (size_t)i * p->n + j,
                 (const char *)job->shape->a[job->i] + i * tw_type_bytes(p->type),
@@ -211,7 +213,8 @@ static void run_way(const struct bound *bound, const struct shape *shape, enum w
             whole_run(shape->whole[way == WHOLE_PACKED], shape->y[i], shape->a[i], shape->b[i]);
         } else if (p->form == TW_MATMUL_TN) {
             tw_thread_pool_run(bound->team,
-                               cut(p->m, TW_MATMUL_TILE_M) * cut(p->n, TW_MATMUL_TILE_N),
+                               tw_matmul_tiles(p->m, TW_MATMUL_TILE_M) *
+                                   tw_matmul_tiles(p->n, TW_MATMUL_TILE_N),
                                gradient_piece, &job);
         } else {
             tw_thread_pool_run(bound->team, cut(p->m, TW_MATMUL_ROWS), weight_piece, &job);

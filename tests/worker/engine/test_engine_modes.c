@@ -141,6 +141,34 @@ static void check_chunks(struct engine_fixture *f) {
     if (apart > 1e-5) fail_msg("%g", apart);
 }
 
+/* Gives the fixture a vocabulary that is split by columns. */
+static void widen_vocabulary(struct engine_fixture *f) {
+    enum { VOCAB = 9 * 1024 + 5 };
+    f->run.data.tokenizer = TW_TOKENIZER_IDS;
+    f->run.model.vocab = VOCAB;
+    assert_int_equal(tw_layout_init(&f->layout, &f->run, NULL), TW_OK);
+    for (size_t i = 0; i < ENGINE_LONG_TOKENS; i++)
+        f->tokens[i] = (uint32_t)tw_rng_below(&f->rng, VOCAB);
+    tw_engine_destroy(f->engine);
+    f->engine = engine_make(f);
+    engine_shake(f);
+}
+
+static void check_vocabulary(struct engine_fixture *f) {
+    const struct tw_compute_config one = {.compute = TW_COMPUTE_FP32, .threads = 1};
+    const struct tw_compute_config three = {.compute = TW_COMPUTE_FP32, .threads = 3};
+    widen_vocabulary(f);
+    const double apart = gradients_apart(f, engine_with(f, &three, TW_MATMUL_AUTO),
+                                         engine_with(f, &one, TW_MATMUL_REF));
+    if (apart > 1e-5) fail_msg("%g", apart);
+    expect_same_steps(f, engine_with(f, &one, TW_MATMUL_AUTO),
+                      engine_with(f, &three, TW_MATMUL_AUTO));
+}
+
+FACT(large_vocabulary_is_split_by_columns) {
+    each_variant(check_vocabulary);
+}
+
 FACT(chunks_of_the_head_add_up) {
     each_variant(check_chunks);
 }

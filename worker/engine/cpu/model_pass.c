@@ -72,17 +72,14 @@ static inline void lap(const struct tw_pass *pass, uint32_t thread, enum tw_prof
     if (pass->model->profile != NULL) tw_profile_lap(pass->model->profile, thread, kind);
 }
 
-/* The same for a product of the linear map, with `elements` results of `inner` terms each. */
+/* The same for a product of the linear map, with m * k * n terms. */
 static inline void lap_product(const struct tw_pass *pass, uint32_t thread,
                                const struct tw_model_linear *linear,
-                               enum tw_profile_product product, size_t elements) {
-    const uint32_t inner = product == TW_PROFILE_FORWARD ? linear->in
-                           : product == TW_PROFILE_DX    ? linear->out
-                                                         : 1;
+                               enum tw_profile_product product, size_t terms) {
     if (pass->model->profile == NULL) return;
     tw_profile_lap_product(pass->model->profile, thread,
-                           (enum tw_profile_kind)(linear->time + product),
-                           2.0 * (double)elements * inner, linear->in, linear->out);
+                           (enum tw_profile_kind)(linear->time + product), 2.0 * (double)terms,
+                           linear->in, linear->out);
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -169,7 +166,7 @@ static void multiply(const struct tw_pass *pass, const struct tw_model_linear *l
     const struct tw_model *model = pass->model;
     const struct tw_weight_product product = {.rows = rows, .y_type = model->ops->type};
     tw_multiply_weight(model->multipliers[thread], y, x, &linear->forward, &product);
-    lap_product(pass, thread, linear, TW_PROFILE_FORWARD, (size_t)rows * linear->out);
+    lap_product(pass, thread, linear, TW_PROFILE_FORWARD, (size_t)rows * linear->in * linear->out);
     if (linear->bias == TW_MODEL_NONE) return;
     model->ops->bias(y, param_at(pass, linear->bias), rows, linear->out);
     lap(pass, thread, TW_PROFILE_BIAS);
@@ -181,18 +178,10 @@ static void multiply_dx(const struct tw_pass *pass, const struct tw_model_linear
     const struct tw_model *model = pass->model;
     const struct tw_weight_product product = {.rows = rows, .y_type = model->ops->type};
     tw_multiply_weight(model->multipliers[thread], dx, dy, &linear->backward, &product);
-    lap_product(pass, thread, linear, TW_PROFILE_DX, (size_t)rows * linear->in);
+    lap_product(pass, thread, linear, TW_PROFILE_DX, (size_t)rows * linear->in * linear->out);
 }
 
-static uint32_t tiles(uint32_t size, uint32_t tile) {
-    return (size + tile - 1) / tile;
-}
-
-static uint32_t tile_size(uint32_t size, uint32_t tile, uint32_t i) {
-    return size - i * tile < tile ? size - i * tile : tile;
-}
-
-/* Computes tile (i, j) of the weight gradient, in the weight's own orientation: NN (in, out) = x^T
+/* Computes one tile of the weight gradient, in the weight's own orientation: NN (in, out) = x^T
  * * dy, NT (out, in) = dy^T * x. The first tile along `in` also sums the bias gradient over its
  * columns of dy. */
 static void weight_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
@@ -202,13 +191,14 @@ static void weight_piece(const struct tw_task *task, uint32_t piece, uint32_t th
     const size_t dy_stride = task->dy_stride != 0 ? task->dy_stride : linear->out;
     const uint32_t rows = is_nn ? linear->in : linear->out;
     const uint32_t cols = is_nn ? linear->out : linear->in;
-    const uint32_t across = tiles(cols, TW_MATMUL_TILE_N);
-    const uint32_t i = piece / across, j = piece % across;
-    const size_t row = (size_t)i * TW_MATMUL_TILE_M, col = (size_t)j * TW_MATMUL_TILE_N;
+    const uint32_t tile_rows = tw_matmul_tile(rows, TW_MATMUL_TILE_M);
+    const uint32_t tile_cols = tw_matmul_tile(cols, TW_MATMUL_TILE_N);
+    const uint32_t across = tw_matmul_tiles(cols, TW_MATMUL_TILE_N);
+    const uint32_t row = piece / across * tile_rows, col = piece % across * tile_cols;
     const struct tw_matmul shape = {
-        .m = tile_size(rows, TW_MATMUL_TILE_M, i),
+        .m = rows - row < tile_rows ? rows - row : tile_rows,
         .k = task->rows,
-        .n = tile_size(cols, TW_MATMUL_TILE_N, j),
+        .n = cols - col < tile_cols ? cols - col : tile_cols,
         .form = TW_MATMUL_TN,
         .type = pass->model->ops->type,
         .y_type = TW_F32,
@@ -218,11 +208,11 @@ static void weight_piece(const struct tw_task *task, uint32_t piece, uint32_t th
         .y_stride = cols,
     };
     tw_multiply(pass->model->multipliers[thread],
-                gradient_at(pass, linear->weight) + row * cols + col,
+                gradient_at(pass, linear->weight) + (size_t)row * cols + col,
                 element_at(pass, is_nn ? task->x : task->dy, row),
                 element_at(pass, is_nn ? task->dy : task->x, col), &shape);
     lap_product(pass, thread, linear, TW_PROFILE_DW, (size_t)shape.m * shape.n * shape.k);
-    const bool is_bias_tile = is_nn ? i == 0 : j == 0;
+    const bool is_bias_tile = is_nn ? row == 0 : col == 0;
     if (linear->bias == TW_MODEL_NONE || !is_bias_tile) return;
     const size_t at = is_nn ? col : row;
     pass->model->ops->bias_backward(gradient_at(pass, linear->bias) + at,
@@ -240,7 +230,7 @@ static struct tw_task multiply_dw(const struct tw_pass *pass, const struct tw_mo
     const uint32_t cols = is_nn ? linear->out : linear->in;
     return (struct tw_task){
         .work = weight_piece,
-        .pieces = tiles(rows, TW_MATMUL_TILE_M) * tiles(cols, TW_MATMUL_TILE_N),
+        .pieces = tw_matmul_tiles(rows, TW_MATMUL_TILE_M) * tw_matmul_tiles(cols, TW_MATMUL_TILE_N),
         .pass = pass,
         .linear = linear,
         .x = x,
@@ -452,7 +442,6 @@ static void append_to_cache(const struct tw_pass *pass, uint32_t layer, uint32_t
     }
 }
 
-/* Parts of a layer for one block of rows, in model_pass.c. */
 /* Computes norm1, q | k | v, QK-norm and rotation. The output of the previous layer is first added
  * to the residual stream, unless the layer is recomputed. */
 static void attend_in(const struct tw_pass *pass, uint32_t layer, uint32_t block, uint32_t thread,
@@ -580,22 +569,39 @@ void tw_model_forward(struct tw_model *model, const struct tw_model_batch *batch
 
 /* ---- head ------------------------------------------------------------------------------------ */
 
-enum { LOSS_ROWS = 16 }; /* rows of logits per piece */
+enum {
+    LOSS_ROWS = 16,     /* rows of logits per piece */
+    HEAD_PANELS_MIN = 8 /* panels of a vocabulary that is split by columns */
+};
 
-static void logits_piece(const struct tw_task *task, uint32_t block, uint32_t thread) {
+/* Returns whether the logits are split by columns: all rows and one panel of a large vocabulary are
+ * a faster product than few rows and all columns. Packed weights are multiplied whole. */
+static bool is_split_by_columns(const struct tw_model *model) {
+    const struct tw_weight *weight = &model->head.forward;
+    return weight->packed == NULL && tw_weight_panels(weight) >= HEAD_PANELS_MIN;
+}
+
+static void logits_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
     const struct tw_model *model = pass->model;
-    const size_t first = (size_t)block * TW_MATMUL_ROWS;
-    const struct tw_weight_product product = {.rows = rows_of(task->rows, block),
+    const struct tw_weight *weight = &model->head.forward;
+    const bool is_split = is_split_by_columns(model);
+    const size_t first = is_split ? 0 : (size_t)piece * TW_MATMUL_ROWS;
+    const uint32_t panel = is_split ? piece : 0,
+                   end = is_split ? piece + 1 : tw_weight_panels(weight);
+    const struct tw_weight_product product = {.rows = is_split ? task->rows
+                                                               : rows_of(task->rows, piece),
+                                              .panel_first = panel,
+                                              .panels = end - panel,
                                               .y_type = TW_F32,
-                                              .is_padded = true,
+                                              .is_padded = !is_split,
                                               .y_stride = model->logits_stride};
-    tw_multiply_weight(
-        model->multipliers[thread], model->logits + first * model->logits_stride,
-        element_at(pass, model->norm, (task->row_first + first) * model->shape.width),
-        &model->head.forward, &product);
+    const uint32_t columns = tw_weight_column(weight, end) - tw_weight_column(weight, panel);
+    const size_t at = (task->row_first + first) * model->shape.width;
+    tw_multiply_weight(model->multipliers[thread], model->logits + first * model->logits_stride,
+                       element_at(pass, model->norm, at), weight, &product);
     lap_product(pass, thread, &model->head, TW_PROFILE_FORWARD,
-                (size_t)product.rows * model->head.out);
+                (size_t)product.rows * columns * weight->k);
 }
 
 /* Computes dnorm = dlogits * head. */
@@ -612,7 +618,8 @@ static void dnorm_piece(const struct tw_task *task, uint32_t block, uint32_t thr
         element_at(pass, model->dnorm, (task->row_first + first) * model->shape.width),
         element_at(pass, model->dlogits, first * model->logits_stride), &model->head.backward,
         &product);
-    lap_product(pass, thread, &model->head, TW_PROFILE_DX, (size_t)product.rows * model->head.in);
+    lap_product(pass, thread, &model->head, TW_PROFILE_DX,
+                (size_t)product.rows * model->head.in * model->head.out);
 }
 
 static void loss_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
@@ -645,8 +652,11 @@ static void gather_targets(const struct tw_pass *pass) {
 }
 
 static struct tw_task logits_task(const struct tw_pass *pass, uint32_t first, uint32_t rows) {
+    const struct tw_model *model = pass->model;
     return (struct tw_task){.work = logits_piece,
-                            .pieces = blocks_of(rows),
+                            .pieces = is_split_by_columns(model)
+                                          ? tw_weight_panels(&model->head.forward)
+                                          : blocks_of(rows),
                             .pass = pass,
                             .row_first = first,
                             .rows = rows};
