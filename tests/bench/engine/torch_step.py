@@ -3,6 +3,8 @@
 The same work and interface as `thinwire-engine-bench --only step --serve`: reads a number of steps,
 prints the seconds of one. Attention, norms and GELU are PyTorch's own modules, with AdamW, mean
 cross-entropy, and gradient clipping at 1; with --compute bf16 the products run under autocast.
+AdamW is fused where this PyTorch has that. --compile compiles the model; it has compiled before it
+prints its line.
 --device cuda uses the usual setup there: torch.compile, fused AdamW, and the attention asked for;
 it has compiled before it prints its line. The loss stays on the device, and is read once per step.
 """
@@ -23,6 +25,7 @@ parser.add_argument("--family", choices=("gpt2", "llama"), default="gpt2")
 parser.add_argument("--attention", choices=("flash", "cudnn"), default="flash")
 parser.add_argument("--compute", choices=("fp32", "bf16"), default="bf16")
 parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+parser.add_argument("--compile", action="store_true", help="always on with --device cuda")
 options = parser.parse_args()
 threads = options.threads or len(os.sched_getaffinity(0))
 os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # before the library is loaded
@@ -142,8 +145,18 @@ is_cuda = options.device == "cuda"
 if is_cuda:
     torch.set_float32_matmul_precision("high")
 model = Decoder(options).to(options.device)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
-                              **({"fused": True} if is_cuda else {}))
+
+
+def adamw(**more):
+    return torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
+                             **more)
+
+
+try:
+    optimizer = adamw(fused=True)
+except (RuntimeError, TypeError):  # old PyTorch
+    optimizer = adamw()
+is_compiled = is_cuda or options.compile
 tokens = torch.randint(options.vocab, (options.batch, options.context + 1)).to(options.device)
 if is_cuda:
     # The attention asked for, or an error: a silent slower one would make the comparison useless.
@@ -152,9 +165,7 @@ if is_cuda:
     chosen = sdpa_kernel([kinds[options.attention] if options.compute == "bf16"
                           else SDPBackend.EFFICIENT_ATTENTION])
     chosen.__enter__()
-    run = torch.compile(model)
-else:
-    run = model
+run = torch.compile(model) if is_compiled else model
 
 
 def step():
@@ -168,8 +179,9 @@ def step():
 
 
 place = f"{torch.get_num_threads()} threads" if not is_cuda else \
-    f"{torch.cuda.get_device_name()}, torch.compile, {options.attention} attention"
-if is_cuda:
+    f"{torch.cuda.get_device_name()}, {options.attention} attention"
+if is_compiled:
+    place += ", torch.compile"
     step(), step()  # compiled and tuned now, not in the first round
 print(json.dumps({"what": f"PyTorch {torch.__version__}, {place}, "
                           + ("bf16 autocast" if options.compute == "bf16" else "fp32"),
