@@ -93,7 +93,7 @@ def check_stopped(socket, server):
                               capture_output=True, text=True, timeout=60)
         first, last = said.stderr.strip().split("\n")
         assert said.returncode != 0
-        assert f"waiting for the daemon (process {server.pid}, which is stopped)" in first, said
+        assert f"the daemon (process {server.pid}, which is stopped)" in first, said
         assert f"`kill -CONT {server.pid}` lets it go on" in last, said
     finally:
         server.send_signal(signal.SIGCONT)
