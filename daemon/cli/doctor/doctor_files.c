@@ -262,8 +262,12 @@ static void look_at_speed(struct doctor *doctor) {
     double mb_per_s, sync_s;
     struct tw_error err;
     if (!disk_measure(doctor->config.node.state_dir, &mb_per_s, &sync_s, &err)) {
-        doctor_say(doctor, DOCTOR_FAIL, "disk.speed", "repair or change the disk of node.state_dir",
-                   "%s", err.message);
+        struct statvfs room;
+        if (statvfs(doctor->config.node.state_dir, &room) == 0 && room.f_bavail == 0)
+            doctor_say(doctor, DOCTOR_SKIP, "disk.speed", NULL, "the disk is full");
+        else
+            doctor_say(doctor, DOCTOR_FAIL, "disk.speed",
+                       "repair or change the disk of node.state_dir", "%s", err.message);
         return;
     }
     const bool is_slow = mb_per_s<20, is_late = sync_s> 0.5;

@@ -2,6 +2,7 @@
  * from systemd's journal, otherwise from the file beside the configuration. */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <inttypes.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -207,7 +208,25 @@ static enum tw_exit translate_journal(char *const argv[]) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
 }
 
+/* Whether this user may read the journal of services; journalctl shows nothing to others. */
+static bool may_read_journal(void) {
+    static const char *const READERS[] = {"systemd-journal", "adm", "wheel"};
+    gid_t groups[64];
+    const int count = getgroups(64, groups);
+    if (geteuid() == 0) return true;
+    for (unsigned k = 0; k < sizeof(READERS) / sizeof(READERS[0]); k++) {
+        const struct group *const group = getgrnam(READERS[k]);
+        for (int i = 0; group != NULL && i < count; i++)
+            if (groups[i] == group->gr_gid) return true;
+    }
+    return false;
+}
+
 static enum tw_exit show_journal(const struct tail *tail, const char *instance, const char *lines) {
+    if (!may_read_journal())
+        return cli_fail(TW_EXIT_FAILURE,
+                        "logs: only root and members of group systemd-journal may read the journal "
+                        "of a service: use sudo");
     char daemon[96], worker[112], count[32];
     (void)snprintf(daemon, sizeof(daemon), "--unit=thinwired@%s", instance);
     (void)snprintf(worker, sizeof(worker), "--unit=thinwire-worker@%s", instance);
