@@ -328,6 +328,12 @@ void tw_contributor_text(const struct tw_id *run, const struct tw_id *lineage, u
 
 /* ---- rosters -------------------------------------------------------------------------------- */
 
+struct tw_id tw_record_root(const struct tw_id *digests, uint32_t fragments_count) {
+    static const char domain[] = "thinwire-state-v1"; /* the final NUL is hashed, too */
+    TW_ASSERT(fragments_count <= TW_FRAGMENTS_MAX);
+    return tw_sha256_pair(domain, sizeof(domain), digests, fragments_count * sizeof(*digests));
+}
+
 int tw_roster_find(const struct tw_roster *roster, const struct tw_id *id) {
     TW_ASSERT(roster->count <= TW_MEMBERS_MAX);
     uint32_t low = 0, high = roster->count;

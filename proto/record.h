@@ -128,6 +128,10 @@ uint64_t tw_record_tokens_max(const struct tw_record *record, const struct tw_re
  * owner signs for its part. The part must not be ABSENT. */
 struct tw_id tw_part_digest(const struct tw_part *part);
 
+/* Returns SHA-256("thinwire-state-v1\0" || digest of (phi, u) of fragment 0 || ...): the whole
+ * model, as the closing record of a run names it. */
+struct tw_id tw_record_root(const struct tw_id *digests, uint32_t fragments_count);
+
 /* Returns the index of `id` in the roster, or -1. Binary search. */
 int tw_roster_find(const struct tw_roster *roster, const struct tw_id *id);
 

@@ -504,6 +504,13 @@ uint64_t tw_node_deadline(const struct tw_node *node) {
     return node->deadline_us;
 }
 
+const struct tw_record *tw_node_round(const struct tw_node *node, uint64_t round,
+                                      const struct tw_proof **proof) {
+    const struct tw_record *const record = tw_progress_record(node, round);
+    *proof = record != NULL ? &node->log.proofs[round % TW_ROUNDS_KEPT] : NULL;
+    return record;
+}
+
 void tw_node_position(const struct tw_node *node, struct tw_position *position) {
     *position = node->at;
 }

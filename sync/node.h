@@ -57,6 +57,12 @@ bool tw_node_is_pulling(const struct tw_node *node, uint16_t peer);
 /* Returns the time at which TW_EV_TICK is due, in us; UINT64_MAX for never. */
 uint64_t tw_node_deadline(const struct tw_node *node);
 
+/* Returns the record of a committed round of the lineage, or NULL if the log lacks it. Sets *proof
+ * to the votes that decided it; ballot 0: they are not known. Both are valid until the next event.
+ */
+const struct tw_record *tw_node_round(const struct tw_node *node, uint64_t round,
+                                      const struct tw_proof **proof);
+
 /* Copies the position for a checkpoint, consistent with the last APPLIED event. */
 void tw_node_position(const struct tw_node *node, struct tw_position *position);
 

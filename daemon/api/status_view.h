@@ -506,6 +506,13 @@ struct tw_status_view {
     } checkpoint;
     struct tw_view_lost lost;
 
+    struct { /* node.archive */
+        bool is_on;
+        uint64_t rounds, bytes;         /* written since the start */
+        uint64_t lost;                  /* files left out: the disk failed, or was too slow */
+        char error[TW_VIEW_TEXT_BYTES]; /* why the last file was not written; "": it was */
+    } archive;
+
     struct tw_view_scores scores;
 
     uint32_t bootstrap_count, peers_count, rounds_count, events_count, twins_count;

@@ -289,6 +289,10 @@ static bool has_gpu(const struct tw_status_view *view) {
     return view->worker.gpu.is_seen;
 }
 
+static bool is_archived(const struct tw_status_view *view) {
+    return view->archive.is_on;
+}
+
 static bool is_lost(const struct tw_status_view *view) {
     return view->lost.is_lost;
 }
@@ -654,6 +658,15 @@ static const struct field CHECKPOINT[] = {
     FIELD("error", checkpoint.error, NOT_ZERO),
 };
 
+static const struct field ARCHIVE[] = {
+    METRIC("rounds", archive.rounds, PLAIN, "archive_rounds_total",
+           "Rounds written to the archive."),
+    FIELD("bytes", archive.bytes, PLAIN),
+    METRIC("lost", archive.lost, PLAIN, "archive_lost_total",
+           "Files that the archive lacks, because the disk failed or was too slow."),
+    FIELD("error", archive.error, NOT_ZERO),
+};
+
 static const struct field ADMISSION[] = {
     FIELD("error", admission.error, NOT_ZERO),
     MAKE("certificate_until", certificate_until),
@@ -689,6 +702,7 @@ static const struct field STATUS[] = {
     OBJECT("contributions", SPEND),
     OBJECT("worker", WORKER),
     OBJECT("checkpoint", CHECKPOINT),
+    OBJECT_IF("archive", ARCHIVE, is_archived),
     MAKE("scores", scores_json),
     MAKE("events", newest_events),
 };

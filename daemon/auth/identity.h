@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/id.h"
+#include "base/signature.h"
 #include "base/status.h"
 #include "proto/cert.h"
 
@@ -63,11 +64,6 @@ struct tw_id tw_public_key(const struct evp_pkey_st *key);
 /* Signs text[size]. The same text gives the same signature. */
 void tw_sign(struct evp_pkey_st *key, const void *text, size_t size,
              uint8_t signature[TW_SIGNATURE_BYTES]);
-
-/* Returns true if the holder of `public_key` (any 32 bytes) signed text[size]. Takes about 0.15 ms.
- */
-bool tw_is_signed(const struct tw_id *public_key, const void *text, size_t size,
-                  const uint8_t signature[TW_SIGNATURE_BYTES]);
 
 /* ==== the node's key ========================================================================== */
 

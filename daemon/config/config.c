@@ -439,7 +439,12 @@ size_t tw_config_show(const struct tw_config *config, char *text, size_t capacit
 enum tw_status tw_config_check_run(const struct tw_config *config, const struct tw_run *run,
                                    struct tw_error *err) {
     const enum tw_node_role role = config->node.role;
-    if (role == TW_NODE_ROLE_TRAIN || run->sync.topology == TW_TOPOLOGY_GROUP) return TW_OK;
+    if (run->sync.topology == TW_TOPOLOGY_GROUP) return TW_OK;
+    if (config->node.archive[0] != '\0')
+        return tw_fail(err, TW_CONFIG,
+                       "node.archive: the nodes of this run agree on no model that rounds could "
+                       "prove (sync.topology is not group)");
+    if (role == TW_NODE_ROLE_TRAIN) return TW_OK;
     return tw_fail(err, TW_CONFIG,
                    "node.role = %s: the nodes of this run agree on no model that could be "
                    "followed (sync.topology is not group)",

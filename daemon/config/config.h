@@ -79,6 +79,7 @@ struct tw_config {
         enum tw_anchor_place anchors;
         /* inner steps between snapshots; 0 = as often as 1 % of the time allows */
         uint32_t snapshot_steps;
+        char archive[TW_PATH_BYTES];     /* folder of the decided rounds; empty = none */
         uint64_t recorder_bytes;         /* size of the flight recorder; 0 = none */
         uint64_t run_log_bytes;          /* size of the run log; 0 = none */
         char hook[TW_PATH_BYTES];        /* command run at each warning; empty = none */

@@ -11,6 +11,7 @@
 #include "daemon/auth/identity.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/admission.h"
+#include "daemon/node/archive.h"
 #include "daemon/node/budget.h"
 #include "daemon/node/caps.h"
 #include "daemon/node/checkpoints.h"
@@ -71,10 +72,13 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
         daemon->counts.states_taken += !tw_id_is_zero(&action->inputs[0]);
         tw_worker_host_act(daemon->host, action);
         return;
+    case TW_ACT_APPLY:
+        tw_daemon_archive_apply(daemon, action);
+        tw_worker_host_act(daemon->host, action);
+        return;
     case TW_ACT_EXPECT:
     case TW_ACT_VERIFY:
     case TW_ACT_REDUCE:
-    case TW_ACT_APPLY:
     case TW_ACT_SOLO:
     case TW_ACT_PAIR_APPLY:
     case TW_ACT_EXPORT:
@@ -85,7 +89,10 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
         tw_daemon_reports_show(daemon, action);
         if (action->u.report.kind == TW_REPORT_STATE)
             tw_daemon_workers_state(daemon, action->u.report.state);
-        if (action->u.report.kind == TW_REPORT_ROUND_COMMITTED) tw_daemon_reached_round(daemon);
+        if (action->u.report.kind == TW_REPORT_ROUND_COMMITTED) {
+            tw_daemon_archive_decided(daemon, action->u.report.record);
+            tw_daemon_reached_round(daemon);
+        }
         if (action->u.report.kind == TW_REPORT_DIFFERS &&
             tw_id_equal(&action->u.report.id, &daemon->setup->identity.id))
             tw_daemon_health_differs(daemon, action->u.report.round);
@@ -265,7 +272,7 @@ static void begin_closing(struct tw_daemon *daemon) {
 static bool is_saving(const struct tw_daemon *daemon) {
     return tw_daemon_checkpoints_is_saving(daemon) || tw_daemon_votes_is_saving(daemon) ||
            tw_daemon_reached_is_saving(daemon) || tw_daemon_invites_is_saving(daemon) ||
-           tw_daemon_ports_is_leaving(daemon);
+           tw_daemon_archive_is_saving(daemon) || tw_daemon_ports_is_leaving(daemon);
 }
 
 /* Performs the next step of leaving: first the checkpoint, then the worker, then everything else.
@@ -551,6 +558,7 @@ static enum tw_exit open_all(struct tw_daemon *daemon, struct tw_error *err) {
     if (code != TW_EXIT_OK) return code;
     if (tw_daemon_caps_open(daemon, err) != TW_OK) return TW_EXIT_STATE_DIR;
     if (tw_daemon_votes_open(daemon, err) != TW_OK) return TW_EXIT_STATE_DIR;
+    if (tw_daemon_archive_open(daemon, err) != TW_OK) return TW_EXIT_STATE_DIR;
     if (tw_daemon_data_open(daemon, err) != TW_OK) return TW_EXIT_FAILURE;
     code = tw_daemon_checkpoints_load(daemon, err);
     if (code != TW_EXIT_OK) return code;
@@ -575,6 +583,7 @@ static void free_all(struct tw_daemon *daemon) {
     tw_daemon_links_free(daemon);
     tw_daemon_data_free(daemon);
     tw_daemon_votes_free(daemon);
+    tw_daemon_archive_free(daemon);
     tw_daemon_caps_free(daemon);
     tw_daemon_workers_free(daemon);
     tw_daemon_invites_free(daemon);

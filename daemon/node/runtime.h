@@ -117,6 +117,7 @@ struct tw_daemon {
 
     /* concerns, owned; only the concern's own file knows its struct */
     struct tw_daemon_admission *admission;
+    struct tw_daemon_archive *archive; /* NULL: off */
     struct tw_daemon_budget *budget;
     struct tw_daemon_caps *caps;
     struct tw_daemon_checkpoints *checkpoints;

@@ -13,6 +13,7 @@
 #include "daemon/net/reachability.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/admission.h"
+#include "daemon/node/archive.h"
 #include "daemon/node/budget.h"
 #include "daemon/node/caps.h"
 #include "daemon/node/checkpoints.h"
@@ -520,6 +521,7 @@ void tw_daemon_status_fill(void *user, struct tw_status_view *view) {
     tw_daemon_workers_fill(daemon, now_us, view);
     tw_daemon_health_fill(daemon, view);
     tw_daemon_checkpoints_fill(daemon, now_us, view);
+    tw_daemon_archive_fill(daemon, view);
     tw_daemon_reached_fill(daemon, now_us, view);
     tw_evaluations_fill(daemon->evaluations, now_us, view);
     tw_daemon_votes_fill(daemon, view);

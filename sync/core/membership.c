@@ -103,12 +103,6 @@ bool tw_progress_closes(const struct tw_node *node) {
            node->at.tip.finals >= node->cfg.fragments_count;
 }
 
-struct tw_id tw_progress_root(uint32_t count, const struct tw_id *digests) {
-    static const char domain[] = "thinwire-state-v1"; /* the final NUL is hashed, too */
-    TW_ASSERT(count <= TW_FRAGMENTS_MAX);
-    return tw_sha256_pair(domain, sizeof(domain), digests, count * sizeof(*digests));
-}
-
 bool tw_progress_is_apart(const struct tw_node *node) {
     if (node->cfg.alone_nodes == 0) return false;
     return node->cfg.together_tokens == 0 ||
@@ -673,8 +667,7 @@ bool tw_membership_is_asked(const struct tw_node *node) {
 static bool is_done(const struct tw_node *node) {
     if (node->at.has_tip == 0 || node->at.tip.finals < tw_progress_finals(node)) return false;
     if (!tw_progress_is_current(node)) return false;
-    const struct tw_id root =
-        tw_progress_root(node->cfg.fragments_count, node->at.fragment_digests);
+    const struct tw_id root = tw_record_root(node->at.fragment_digests, node->cfg.fragments_count);
     return !tw_progress_is_closing(node, &node->at.tip) || tw_id_is_zero(&node->at.tip.base) ||
            !node->worker.is_up || tw_id_equal(&root, &node->at.tip.base);
 }

@@ -39,8 +39,6 @@ uint32_t tw_progress_finals(const struct tw_node *node);
 bool tw_progress_is_closing(const struct tw_node *node, const struct tw_record *record);
 /* True if the open round closes the run. */
 bool tw_progress_closes(const struct tw_node *node);
-/* Returns SHA-256("thinwire-state-v1\0" || digest of (phi, u) of fragment 0 || ...). */
-struct tw_id tw_progress_root(uint32_t count, const struct tw_id *digests);
 /* True if the clock has passed config.together_tokens: nothing is merged any more. */
 bool tw_progress_is_apart(const struct tw_node *node);
 /* Returns the tokens by which the run clock advances per token of a listed contributor: 1 while

@@ -737,7 +737,7 @@ void tw_lineage_solo_done(struct tw_node *node) {
     record.clock_tokens = tip != NULL ? tip->clock_tokens : 0;
     record.clock_tokens += record.contributors[0].tokens * tw_progress_share(node);
     if (tw_progress_is_closing(node, &record))
-        record.base = tw_progress_root(node->cfg.fragments_count, node->at.fragment_digests);
+        record.base = tw_record_root(node->at.fragment_digests, node->cfg.fragments_count);
     node->round.own = OWN_SENT;
     struct tw_proof proof;
     tw_vote_proof_alone(node, &record, &proof);

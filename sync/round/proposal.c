@@ -69,7 +69,7 @@ static bool write_base(const struct tw_node *node, const struct tw_record *recor
     const uint32_t fragment = record->fragment;
     if (tw_progress_is_closing(node, record)) {
         if (!tw_progress_is_current(node)) return false;
-        *base = tw_progress_root(node->cfg.fragments_count, node->at.fragment_digests);
+        *base = tw_record_root(node->at.fragment_digests, node->cfg.fragments_count);
         return true;
     }
     if (node->at.fragment_rounds[fragment] == NOT_HELD || node->at.is_moving != 0) return false;

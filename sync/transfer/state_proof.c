@@ -87,7 +87,7 @@ void tw_state_told(struct tw_node *node, uint16_t peer, const struct tw_msg_stat
     list->fed_us = node->now_us;
     if (++list->told_count % LIST_ASKED_MAX == 0) list->asked_us = 0;
     if (list->told_count < node->cfg.fragments_count) return;
-    const struct tw_id root = tw_progress_root(node->cfg.fragments_count, list->digests);
+    const struct tw_id root = tw_record_root(list->digests, node->cfg.fragments_count);
     if (tw_id_equal(&root, &node->at.tip.base) || TW_IS_MUTANT(node, TW_MUTANT_ANY_END)) {
         list->tip = node->tip_digest;
         return;
@@ -166,8 +166,7 @@ bool tw_state_agrees(struct tw_node *node, const struct tw_record *record) {
 void tw_state_check_end(struct tw_node *node) {
     if (!is_closed(node) || !node->worker.is_up || !tw_progress_is_current(node)) return;
     if (!tw_fragment_set_is_empty(&node->worker.applying)) return;
-    const struct tw_id root =
-        tw_progress_root(node->cfg.fragments_count, node->at.fragment_digests);
+    const struct tw_id root = tw_record_root(node->at.fragment_digests, node->cfg.fragments_count);
     const bool is_right = tw_id_equal(&root, &node->at.tip.base);
     if (!is_right && !ask_list(node)) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {

@@ -142,6 +142,7 @@ static enum tw_exit run_verb(int argc, char **argv) {
         return engine_convert(argc, argv);
     }
     if (argc > 1 && strcmp(argv[1], "data") == 0) return engine_data(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "verify") == 0) return engine_verify(argc, argv);
     for (unsigned i = 0; argc > 1 && i < VERBS_COUNT; i++) {
         if (strcmp(argv[1], VERBS[i].name) != 0) continue;
         if (tw_engine_options_parse(&options, VERBS[i].verb, argc, argv, &err) != TW_OK) {
@@ -160,8 +161,8 @@ static enum tw_exit run_verb(int argc, char **argv) {
         return work(i, &options);
     }
     (void)fprintf(stderr,
-                  "thinwire-engine does train, eval, generate, models, merge, import, export, "
-                  "info and data for `thinwire`\n");
+                  "thinwire-engine does train, eval, generate, models, merge, verify, import, "
+                  "export, info and data for `thinwire`\n");
     return TW_EXIT_USAGE;
 }
 

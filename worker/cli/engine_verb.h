@@ -108,6 +108,9 @@ enum tw_status engine_measure(struct engine_bench *bench, const float *params, c
  * are a dataset with another one. The message of TW_DATA names the first token that differs. */
 enum tw_status engine_check_tokenizer(const struct engine_options *options, struct tw_error *err);
 
+/* Runs the command `verify`, which parses its own options. */
+enum tw_exit engine_verify(int argc, char **argv);
+
 /* Runs the command in argv[1], import or export, which parses its own options. */
 enum tw_exit engine_convert(int argc, char **argv);
 

@@ -114,6 +114,7 @@ enum tw_exit cli_become(const char *program, int argc, char **argv);
     PROGRAM(import, "thinwire-engine")                                                             \
     PROGRAM(export, "thinwire-engine")                                                             \
     PROGRAM(merge, "thinwire-engine")                                                              \
+    PROGRAM(verify, "thinwire-engine")                                                             \
     PROGRAM(data, "thinwire-engine")                                                               \
     PROGRAM(info, "thinwire-engine")                                                               \
     PROGRAM(sim, "thinwire-sim")

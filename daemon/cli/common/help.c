@@ -44,6 +44,7 @@ static const char OVERVIEW[] =
     "  eval              loss of a model on held-out text\n"
     "  generate          text from a model\n"
     "  merge             average several models into one\n"
+    "  verify            repeat a run from its archive, and prove a model\n"
     "  import, export    models from and for Hugging Face, GGUF\n"
     "  info              devices here that can run a model: CPU and GPUs\n"
     "  sim               the protocol under simulated networks and faults\n"
@@ -648,6 +649,18 @@ static const struct {
               "The merge is written completely to --out or not at all; without --out nothing\n"
               "is written. It has the manifest of the run that all models belong to, or the\n"
               "one given by --run.\n"},
+    {"verify",
+     "thinwire verify ARCHIVE [MODEL] [--json]\n"
+     "\n"
+     "Repeats a run from an archive (the folder of node.archive, or a copy of it) and so\n"
+     "proves its model, without trusting the node that wrote it: the votes that decided\n"
+     "each round, the hash of each result, each merge, and the state that the voters\n"
+     "named before it. A wrong byte is told with its file. MODEL, an exported folder or\n"
+     "file or a checkpoint, is compared with the last model to the bit.\n"
+     "\n"
+     "Exit status 0: all of the model is proven. 4: the archive lacks a part, which is\n"
+     "named. 9: something is not the run's. Not proven: that the members trained on\n"
+     "their data, and which nodes the run's owner had let in.\n"},
     {"export", "thinwire export [FILE] [--run MANIFEST] --out FOLDER [--format hf] [--shard 5GB]\n"
                "                [--dtype f32|bf16|f16] [--part live|anchor] [--json]\n"
                "thinwire export [FILE] [--run MANIFEST] --out FILE.gguf --format gguf\n"
