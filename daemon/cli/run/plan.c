@@ -272,8 +272,9 @@ static void print_choice(FILE *to, const struct plan *plan) {
     static struct tw_run defaults;
     char usual[TW_RUN_VALUE_BYTES];
     tw_run_defaults(&defaults);
-    (void)cli_run_word(&defaults, "sync.preset", usual);
     const struct tw_run *const run = &plan->rows[plan->chosen].run;
+    defaults.sync.preset = cli_preset_of(run->sync.nodes);
+    (void)cli_run_word(&defaults, "sync.preset", usual);
     (void)cli_run_word(run, "sync.preset", preset);
     (void)cli_run_word(run, "sync.codec", codec);
     (void)cli_run_word(run, "sync.result", result);

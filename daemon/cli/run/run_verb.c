@@ -28,12 +28,14 @@
 
 static const char *const about[] = {
     [TW_PRESET_DILOCO] = "all nodes merge the whole model, now and then",
-    [TW_PRESET_STREAMING] = "a fragment at a time, hidden behind the steps; the default",
+    [TW_PRESET_STREAMING] =
+        "a fragment at a time, hidden behind the steps; the default of two or three nodes",
     [TW_PRESET_EAGER] = "exchange takes a period; the own share is applied at once",
     [TW_PRESET_NOLOCO] = "nodes merge in pairs, each with its own anchor; no group to wait for",
     [TW_PRESET_CO2] = "exchange takes a period; stale momentum is damped",
     [TW_PRESET_DECOUPLED] = "for unequal nodes that come and go; direction and norm merged apart",
-    [TW_PRESET_SPARSELOCO] = "only the largest changes are sent, the rest later",
+    [TW_PRESET_SPARSELOCO] =
+        "only the largest changes are sent, the rest later; the default from four nodes on",
     [TW_PRESET_LOCAL_SGD] = "plain averaging, often",
     [TW_PRESET_BTM] = "together for half of the budget, then alone; `thinwire merge` at the end",
 };

@@ -213,6 +213,31 @@ static enum tw_exit fit_optimizer(struct tw_run *run, const struct cli_wish *wis
     return cli_wish_apply(wish, run);
 }
 
+enum tw_preset cli_preset_of(uint32_t nodes) {
+    enum { SPARSE_NODES = 4 };
+    return nodes >= SPARSE_NODES ? TW_PRESET_SPARSELOCO : TW_PRESET_STREAMING;
+}
+
+/* Returns true if the user leaves the way to merge to this program. */
+static bool is_preset_free(const struct cli_wish *wish) {
+    return !cli_wish_has(wish, "sync.preset") && !cli_wish_has(wish, "sync.topology");
+}
+
+/* Merges each fragment more often than the preset where that pays: sparse merges are cheap, and a
+ * short run has too few else. With eight nodes and 400 steps, `streaming` ended at 2.417 with a
+ * period of 30, above a node alone (2.229), and at 1.93 with 10. */
+static void fit_period(struct tw_run *run) {
+    enum { ENOUGH = 40, OFTEN = 10 };
+    const uint32_t fragments = run->sync.fragments;
+    const uint64_t steps = tw_run_together_tokens(run) /
+                           ((uint64_t)run->train.batch * run->model.context * run->sync.nodes);
+    uint64_t period = run->sync.period / 2;
+    if (run->sync.preset != TW_PRESET_SPARSELOCO)
+        period = steps / ENOUGH > OFTEN ? steps / ENOUGH : OFTEN;
+    period = period / fragments * fragments;
+    if (period > 0 && period < run->sync.period) run->sync.period = (uint32_t)period;
+}
+
 /* Sets model, data, budget and nodes first, then the preset, which depends on these, then the
  * user's values. */
 static enum tw_exit build_run(struct tw_run *run, struct cli_wish *wish) {
@@ -236,8 +261,11 @@ static enum tw_exit build_run(struct tw_run *run, struct cli_wish *wish) {
     for (unsigned pass = 0; pass < 3; pass++) {
         rc = cli_wish_apply(wish, run);
         if (rc != TW_EXIT_OK) return rc;
+        if (pass == 0 && is_preset_free(wish)) run->sync.preset = cli_preset_of(run->sync.nodes);
         if (pass == 0) tw_run_fit_warmup(run);
         if (pass == 0) tw_run_apply_preset(run, run->sync.preset);
+        if (pass == 1 && is_preset_free(wish) && !cli_wish_has(wish, "sync.period"))
+            fit_period(run);
         if (pass == 1) tw_run_refit(run);
     }
     rc = fit_optimizer(run, wish);

@@ -57,7 +57,7 @@ static void print_place(const struct screen *screen, const json_t *peer, bool is
     if (isfinite(mixed))
         append(text, ", last %s in round %s", is_group ? "mixed" : "merged",
                tw_units_count(number, mixed));
-    if (isfinite(share)) append(text, ", %s of the tokens", tw_units_percent(number, share));
+    if (isfinite(share)) append(text, ", %s of tokens", tw_units_percent(number, share));
     const char *const role = json_str(peer, "role");
     if (strcmp(role, "follow") == 0) append(text, ", follows");
     if (strcmp(role, "reduce") == 0) append(text, ", reduces");

@@ -270,10 +270,10 @@ expect 0 'never merge: lower sync.period' tw run new x --explain --out n0.manife
 expect 0 'few merges gain little over a node alone' tw run new x --explain --out n4.manifest \
     --set sync.period=100 --set sync.fragments=1 --set train.batch=8 --set train.tokens=2m
 expect 0 'too few for ecsq05, which sends most of a change in later merges' tw run new x --explain \
-    --out c40.manifest --set sync.codec=ecsq05 --set sync.feedback=0.95 --set train.tokens=1000k
+    --preset streaming --out c40.manifest --set sync.codec=ecsq05 --set sync.feedback=0.95 --set train.tokens=1000k
 expect 0 '^sync.feedback_local = 0.6$' cat c40.manifest
 expect 3 'sync.feedback_local \(0.5\) needs sync.feedback' tw run new x --explain --out x.manifest \
-    --set sync.feedback_local=0.5
+    --preset streaming --set sync.feedback_local=0.5
 expect 3 'exists; a manifest is never overwritten' tw run new bible --out state/run.manifest
 expect 3 'did you mean sync.period' tw run new x --explain --out x.manifest --set sync.perid=30
 expect 3 'Bible!' tw run new 'Bible!' --out x.manifest
@@ -342,9 +342,9 @@ for preset in diloco streaming eager noloco co2 decoupled sparseloco local-sgd b
     done
 done
 expect 0 '2 fragments: the 3 of the preset do not divide sync.period = 50' tw run new x --explain \
-    --set sync.period=50 --out p50.manifest
+    --preset streaming --set sync.period=50 --out p50.manifest
 expect 3 'sync.period \(50\) must be a multiple of sync.fragments \(3\): 51 would do' tw run new x --explain \
-    --set sync.period=50 --set sync.fragments=3 --out x.manifest
+    --preset streaming --set sync.period=50 --set sync.fragments=3 --out x.manifest
 # keys without effect are refused
 expect 3 'sync.interval has no effect where sync.pace = steps.* set sync.pace = clock' tw run new x --explain \
     --set sync.interval=2s --out x.manifest
@@ -355,15 +355,15 @@ expect 3 'sync.codec has no effect where sync.topology = solo' tw run new x --ex
 expect 3 'sync.quorum \(5\) is more than sync.nodes \(4\)' tw run new x --explain --set sync.quorum=5 --out x.manifest
 # with the clock, the interval follows from the time of a step, or the period from the interval
 expect 0 'a round every 2.5 s, so each fragment every 30 steps of' tw run new x --explain \
-    --set sync.pace=clock --step-time 250ms --out c1.manifest
+    --preset streaming --set train.tokens=8m --set sync.pace=clock --step-time 250ms --out c1.manifest
 expect 0 'sync.interval = 2.5s' cat c1.manifest
 expect 0 'at 4 steps/s' tw run show c1.manifest
 expect 0 'a round every 2.0 s, so each fragment every 24 steps' tw run new x --explain \
-    --set sync.pace=clock --set sync.interval=2s --step-time 250ms --out c2.manifest
+    --preset streaming --set sync.pace=clock --set sync.interval=2s --step-time 250ms --out c2.manifest
 expect 0 'a node that takes 200 ms per step' tw run new x --explain --set sync.pace=clock \
-    --set sync.interval=2s --set sync.period=30 --out c3.manifest
+    --preset streaming --set sync.interval=2s --set sync.period=30 --out c3.manifest
 expect 0 'takes longer than 7.5 s per step is in hardly any' tw run new x --explain --preset diloco \
-    --set sync.pace=clock --step-time 250ms --out c4.manifest
+    --set train.tokens=8m --set sync.pace=clock --step-time 250ms --out c4.manifest
 expect 0 'sync.pace = clock suits very unequal nodes' tw run new x --explain --preset decoupled --out c5.manifest
 expect 0 'a round every [0-9]+ s, so each fragment every [0-9]+ steps' tw run new x --explain --set sync.pace=clock \
     --step-time 250ms --budget 100kbit --set train.tokens=100m --out c6.manifest

@@ -625,7 +625,7 @@ def create(name: str, model: torch.nn.Module,
     tokens       budget of the run, over all nodes: it ends there
     step_tokens  as which one step of one node counts: rows times length of its batch. None: 1024
     nodes        number planned, to which the times of merging are fitted; None: 4
-    preset       how nodes merge (`thinwire run presets`); None: streaming
+    preset       how nodes merge (`thinwire run presets`); None: as `run new` takes
     settings     more keys of the manifest, such as {"sync.period": 50} (`thinwire run keys`)
     keep         leaves the daemon running at the end: it stays in the run, and `thinwire leave`
                  ends it. Else it ends with this process
