@@ -4,9 +4,9 @@
 
 #include "base/assert.h"
 
-static const uint8_t MAGIC[4] = {'T', 'W', 'R', '1'};
+static const uint8_t MAGIC[4] = {'T', 'W', 'D', '1'};
 
-enum { HEAD_BYTES = 8, ROUND_DIGITS = 8, LINEAGE_DIGITS = 16, STATE_DIGITS = 40 };
+enum { HEAD_BYTES = 8, ROUND_DIGITS = 8, LINEAGE_DIGITS = 16, ID_DIGITS = 40 };
 
 void tw_archive_round_name(const struct tw_record *record, const char *ending,
                            char name[TW_ARCHIVE_NAME_BYTES]) {
@@ -23,11 +23,20 @@ void tw_archive_round_name(const struct tw_record *record, const char *ending,
     memcpy(name + digits + 2 + LINEAGE_DIGITS, ending, strlen(ending) + 1);
 }
 
-void tw_archive_state_name(const struct tw_id *digest, char name[TW_ARCHIVE_NAME_BYTES]) {
+static void id_name(const struct tw_id *id, const char *ending, char name[TW_ARCHIVE_NAME_BYTES]) {
     char hex[TW_ID_HEX_BYTES];
-    tw_id_hex(digest, hex);
-    memcpy(name, hex, STATE_DIGITS);
-    memcpy(name + STATE_DIGITS, ".state", sizeof(".state"));
+    tw_id_hex(id, hex);
+    TW_ASSERT(ID_DIGITS + strlen(ending) < TW_ARCHIVE_NAME_BYTES);
+    memcpy(name, hex, ID_DIGITS);
+    memcpy(name + ID_DIGITS, ending, strlen(ending) + 1);
+}
+
+void tw_archive_state_name(const struct tw_id *digest, char name[TW_ARCHIVE_NAME_BYTES]) {
+    id_name(digest, ".state", name);
+}
+
+void tw_archive_member_name(const struct tw_id *node, char name[TW_ARCHIVE_NAME_BYTES]) {
+    id_name(node, ".certs", name);
 }
 
 size_t tw_archive_round_encode(const struct tw_record *record, const struct tw_proof *proof,

@@ -5,12 +5,13 @@
  *     rounds/ROUND-LINEAGE.round      a record, and the votes that decided it
  *     rounds/ROUND-LINEAGE.results    its results, one part after the other
  *     states/DIGEST.state             phi, then u, of a fragment that no archived round gives
+ *     members/NODE.certs              certificates of a member, in runs with an owner (cert.h)
  *
- * ROUND is decimal, LINEAGE and DIGEST are the first digits of the ids. A name only helps to find a
- * file: the content of each is named by hashes in a record. A web server can serve the folder as it
- * is.
+ * ROUND is decimal; LINEAGE, DIGEST and NODE are the first digits of the ids. A name only helps to
+ * find a file: the content of each is named by hashes in a record. A web server can serve the
+ * folder as it is.
  *
- * Bytes of a round:  "TWR1" || u32 bytes of the record || record || proof (record.h), both
+ * Bytes of a round:  "TWD1" || u32 bytes of the record || record || proof (record.h), both
  * little-endian. */
 #ifndef TW_PROTO_ARCHIVE_H
 #define TW_PROTO_ARCHIVE_H
@@ -27,10 +28,12 @@ enum {
     TW_ARCHIVE_ROUND_BYTES_MAX = 8 + TW_RECORD_BYTES_MAX + TW_PROOF_BYTES_MAX,
 };
 
-/* Write the name of a file: of a round with `ending` "round" or "results", and of a state. */
+/* Write the name of a file: of a round with `ending` "round" or "results", of a state, and of a
+ * member's certificates. */
 void tw_archive_round_name(const struct tw_record *record, const char *ending,
                            char name[TW_ARCHIVE_NAME_BYTES]);
 void tw_archive_state_name(const struct tw_id *digest, char name[TW_ARCHIVE_NAME_BYTES]);
+void tw_archive_member_name(const struct tw_id *node, char name[TW_ARCHIVE_NAME_BYTES]);
 
 /* Writes the bytes of a round and returns their number. The record must pass tw_record_check. A
  * proof with ballot 0 is none. */

@@ -17,14 +17,14 @@ enum {
     HELD_MAX = 4, /* rounds whose results wait for the disk in the pool, which other rounds need */
 };
 
-enum folder { ROUNDS, STATES, FOLDERS };
+enum folder { ROUNDS, STATES, MEMBERS, FOLDERS };
 
 /* One file to be written, from one of three sources. */
 struct job {
     enum folder folder;
     char name[TW_ARCHIVE_NAME_BYTES];
     uint32_t bytes_count;
-    uint8_t bytes[TW_ARCHIVE_ROUND_BYTES_MAX]; /* a round */
+    uint8_t bytes[TW_ARCHIVE_ROUND_BYTES_MAX]; /* a round, or certificates */
     uint32_t rows_count;
     uint32_t rows[TW_PARTS_MAX]; /* results: rows of the pool, held until they are written */
     void *state;                 /* a state, owned; NULL: none */
@@ -90,7 +90,7 @@ static void on_work(uv_work_t *work) {
     struct tw_durable file;
     archive->written_bytes = 0;
     archive->status = TW_OK;
-    if (exists(dir, job->name)) return;
+    if (job->folder != MEMBERS && exists(dir, job->name)) return; /* certificates are renewed */
     const uint64_t size = size_of(daemon, job);
     archive->status =
         tw_durable_begin(&file, tw_file_system_shared(), dir, job->name, size, &archive->err);
@@ -129,7 +129,8 @@ static void note_outcome(struct tw_daemon *daemon) {
         return;
     }
     archive->bytes += archive->written_bytes;
-    archive->rounds += archive->jobs[archive->first].bytes_count > 0;
+    const struct job *const job = &archive->jobs[archive->first];
+    archive->rounds += job->folder == ROUNDS && job->bytes_count > 0;
     archive->error[0] = '\0';
     if (had_error)
         tw_daemon_note(daemon, TW_LOG_INFO, "archive_writes", "text=\"it writes again\"");
@@ -251,6 +252,16 @@ void tw_daemon_archive_apply(struct tw_daemon *daemon, const struct tw_action *a
     start(daemon);
 }
 
+void tw_daemon_archive_admitted(struct tw_daemon *daemon, const struct tw_id *node,
+                                const struct tw_certs *certs) {
+    struct tw_daemon_archive *archive = daemon->archive;
+    struct job *const job = archive != NULL && certs->count > 0 ? add(archive, MEMBERS) : NULL;
+    if (job == NULL) return;
+    tw_archive_member_name(node, job->name);
+    job->bytes_count = (uint32_t)tw_certs_encode(certs, job->bytes);
+    start(daemon);
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static enum tw_status make_folder(const char *path, struct tw_error *err) {
@@ -260,7 +271,7 @@ static enum tw_status make_folder(const char *path, struct tw_error *err) {
 
 static enum tw_status open_folder(struct tw_daemon_archive *archive, const char *path,
                                   enum folder folder, struct tw_error *err) {
-    static const char *const NAMES[FOLDERS] = {"rounds", "states"};
+    static const char *const NAMES[FOLDERS] = {"rounds", "states", "members"};
     const struct tw_file_ops *const ops = tw_file_system();
     char inner[TW_PATH_BYTES + 16];
     (void)snprintf(inner, sizeof(inner), "%s/%s", path, NAMES[folder]);
@@ -295,8 +306,9 @@ enum tw_status tw_daemon_archive_open(struct tw_daemon *daemon, struct tw_error 
     for (int i = 0; i < FOLDERS; i++) archive->dirs[i] = -1;
     TW_TRY(make_folder(path, err));
     TW_TRY(write_manifest(daemon, path, err));
-    TW_TRY(open_folder(archive, path, ROUNDS, err));
-    return open_folder(archive, path, STATES, err);
+    for (int i = 0; i < FOLDERS; i++) TW_TRY(open_folder(archive, path, (enum folder)i, err));
+    tw_daemon_archive_admitted(daemon, &daemon->setup->identity.id, &daemon->setup->gate.own);
+    return TW_OK;
 }
 
 bool tw_daemon_archive_is_saving(const struct tw_daemon *daemon) {

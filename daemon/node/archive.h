@@ -7,6 +7,7 @@
 #define TW_DAEMON_NODE_ARCHIVE_H
 
 #include "daemon/node/runtime.h"
+#include "proto/cert.h"
 
 struct tw_status_view;
 
@@ -19,6 +20,10 @@ void tw_daemon_archive_decided(struct tw_daemon *daemon, const struct tw_record 
 /* Keeps the results that the worker is about to apply, and (phi, u) of their fragment as they were
  * before if nothing archived leads there. Call it before the request goes to the worker. */
 void tw_daemon_archive_apply(struct tw_daemon *daemon, const struct tw_action *action);
+
+/* Keeps the certificates with which the run's owner admitted a node. */
+void tw_daemon_archive_admitted(struct tw_daemon *daemon, const struct tw_id *node,
+                                const struct tw_certs *certs);
 
 bool tw_daemon_archive_is_saving(const struct tw_daemon *daemon);
 void tw_daemon_archive_fill(const struct tw_daemon *daemon, struct tw_status_view *view);

@@ -17,6 +17,7 @@
 #include "daemon/net/socket.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/admission.h"
+#include "daemon/node/archive.h"
 #include "daemon/node/caps.h"
 #include "daemon/node/data.h"
 #include "daemon/node/invites.h"
@@ -464,6 +465,7 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
         .lacks_vote = daemon->setup->has_gate && !tw_certs_has_vote(&certs),
         .id = hello->id,
     };
+    tw_daemon_archive_admitted(daemon, &hello->id, &certs);
     for (unsigned a = 0; a < TW_ADDRS_MAX && hello->addrs[a][0] != '\0'; a++)
         tw_dial_history_worked(&daemon->links->dials, hello->addrs[a]);
     tw_daemon_probes_peer_up(daemon);

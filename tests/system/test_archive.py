@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from nodes import Nodes, run  # pylint: disable=wrong-import-position
 
 KEYS = ["train.tokens=200000", "train.batch=4", "train.warmup_tokens=1000", "sync.period=8",
-        "sync.fragments=2", "security.admission=open"]
+        "sync.fragments=2"]
 
 
 class Archive:
@@ -100,6 +100,9 @@ def check_changes(archive):
     archive.refuses("a vote", lambda at: flip(at / "rounds" / middle, -1), middle)
     archive.refuses("a record's magic", lambda at: flip(at / "rounds" / middle, 0), middle)
     archive.refuses("no votes", lambda at: cut(at / "rounds" / middle), middle)
+    for member in (archive.original / "members").iterdir():
+        archive.refuses("a certificate", lambda at, name=member.name: flip(at / "members" / name,
+                                                                          -1), member.name)
     # The rounds of n0 alone left no results: their outcome is in the archive as a state.
     for state in (archive.original / "states").iterdir():
         archive.refuses("a state", lambda at, name=state.name: flip(at / "states" / name, 100),
@@ -119,6 +122,10 @@ def check_gaps(archive):
     (path / "rounds" / name).unlink()
     code, said = archive.verify(path)
     assert code == 4 and name in said, f"{code}, {said}"
+    unknown = archive.copy()
+    shutil.rmtree(unknown / "members")
+    code, said = archive.verify(unknown)
+    assert code == 4 and "lacks the certificate of voter" in said, f"{code}, {said}"
     late = archive.copy()
     for name in archive.files("round")[:4] + archive.files("results")[:3]:
         (late / "rounds" / name).unlink(missing_ok=True)
@@ -148,6 +155,7 @@ def test(nodes):
     assert code == 0, said
     found = json.loads(said)
     assert found["model_is_same"] and found["is_closed"], found
+    assert found["has_owner"] and found["voters_certified"] >= 2, found
     assert found["fragments_proven"] == found["fragments"] == 2, found
     assert found["merges"] > 10 and found["digests_matched"] >= found["merges"], found
     print(archive.verify(archive.original, nodes.folder / "model-f32")[1])

@@ -397,11 +397,12 @@ static void say_json(const struct proof *proof, bool is_same) {
         ", \"merges\": %" PRIu64 ", \"digests_matched\": %" PRIu64 ", \"states_loaded\": %" PRIu64
         ", \"forks\": %" PRIu64 ", \"forks_by_strangers\": %" PRIu64
         ", \"fragments\": %u, \"fragments_proven\": %u, \"is_closed\": %s, "
-        "\"model_is_same\": %s}\n",
+        "\"voters_certified\": %u, \"has_owner\": %s, \"model_is_same\": %s}\n",
         proof->run.name, proof->chain.count, proof->chain.files - proof->chain.count,
         proof->now.record.round, proof->now.record.clock_tokens, lineage, proof->votes,
         proof->merges, proof->matches, proof->states, proof->forks, proof->foreign_forks,
         proof->layout.fragments_count, count_known(proof), proof->is_closed ? "true" : "false",
+        proof->chain.members_count, proof->chain.has_owner ? "true" : "false",
         proof->model == NULL ? "null"
         : is_same            ? "true"
                              : "false");
@@ -420,6 +421,14 @@ static void say(const struct proof *proof) {
                      beside);
     (void)printf("  Votes     %" PRIu64 " signatures, in every round as many as decide\n",
                  proof->votes);
+    if (proof->chain.uncertified[0] != '\0')
+        (void)printf("            the archive lacks the certificate of voter %.8s\n",
+                     proof->chain.uncertified);
+    else if (proof->chain.has_owner)
+        (void)printf("            of %u nodes that the owner of the run let vote\n",
+                     proof->chain.members_count);
+    else
+        (void)printf("            of any nodes: the run has no owner who says which may vote\n");
     if (proof->forks > 0)
         (void)printf("            %" PRIu64 " times one node went on alone, as a new lineage%s\n",
                      proof->forks,
@@ -467,8 +476,7 @@ static enum tw_status verify(struct proof *proof, struct tw_error *err) {
     const int n = snprintf(path, sizeof(path), "%s/run.manifest", proof->folder);
     if (n <= 0 || n >= (int)sizeof(path)) return tw_fail(err, TW_IO, "the path is too long");
     TW_TRY(tw_engine_manifest_read(path, &proof->run, &proof->layout, err));
-    const struct tw_id run = tw_run_id(&proof->run);
-    TW_TRY(tw_archive_chain_open(&proof->chain, proof->folder, &run, err));
+    TW_TRY(tw_archive_chain_open(&proof->chain, proof->folder, &proof->run, err));
     TW_TRY(open_memory(proof, err));
     TW_TRY(begin_from_seed(proof, err));
     TW_TRY(check_rounds(proof, err));
@@ -483,7 +491,8 @@ enum tw_exit engine_verify(int argc, char **argv) {
         tw_signals_catch(true);
         status = verify(&proof, &err);
     }
-    const bool is_whole = status == TW_OK && knows_all(&proof);
+    const bool is_whole =
+        status == TW_OK && knows_all(&proof) && proof.chain.uncertified[0] == '\0';
     if (status == TW_OK) {
         if (proof.json)
             say_json(&proof, proof.model != NULL);

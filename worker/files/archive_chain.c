@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/signature.h"
 #include "proto/archive.h"
+#include "proto/cert.h"
 
 enum {
     FILES_MAX = 1 << 24,
@@ -153,8 +154,11 @@ static void link_rows(struct tw_archive_chain *chain) {
 }
 
 enum tw_status tw_archive_chain_open(struct tw_archive_chain *chain, const char *folder,
-                                     const struct tw_id *run, struct tw_error *err) {
-    *chain = (struct tw_archive_chain){.folder = folder, .run = *run};
+                                     const struct tw_run *run, struct tw_error *err) {
+    *chain = (struct tw_archive_chain){.folder = folder,
+                                       .run = tw_run_id(run),
+                                       .has_owner = run->security.admission == TW_ADMISSION_OWNER,
+                                       .owner = run->security.owner};
     const enum tw_status status = read_rows(chain, err);
     if (status != TW_OK) {
         tw_archive_chain_close(chain);
@@ -168,6 +172,61 @@ enum tw_status tw_archive_chain_open(struct tw_archive_chain *chain, const char 
 void tw_archive_chain_close(struct tw_archive_chain *chain) {
     free(chain->rows);
     chain->rows = NULL;
+}
+
+/* ---- certificates ---------------------------------------------------------------------------- */
+
+/* Checks that the owner let the node vote. The time of a round is not known, so any time counts at
+ * which all certificates held. */
+static enum tw_status judge(const struct tw_archive_chain *chain, const struct tw_id *node,
+                            const struct tw_certs *certs, struct tw_error *err) {
+    struct tw_cert_question question = {
+        .owner = chain->owner, .run = chain->run, .node = *node, .may = TW_CERT_TRAIN};
+    uint8_t text[TW_CERT_SIGNED_BYTES];
+    for (uint32_t i = 0; i < certs->count; i++)
+        if (certs->certs[i].from_s > question.now_s) question.now_s = certs->certs[i].from_s;
+    TW_TRY(tw_certs_check(certs, &question, err));
+    for (uint32_t i = 0; i < certs->count; i++) {
+        tw_cert_signed(&certs->certs[i], text);
+        if (!tw_is_signed(&certs->certs[i].issuer, text, sizeof(text), certs->certs[i].signature))
+            return tw_fail(err, TW_CORRUPT, "a signature is false");
+    }
+    if (tw_certs_has_vote(certs)) return TW_OK;
+    return tw_fail(err, TW_CORRUPT, "it gives no vote");
+}
+
+/* Certificates of a voter; each node is looked up once. */
+static enum tw_status check_member(struct tw_archive_chain *chain, const struct tw_id *node,
+                                   struct tw_error *err) {
+    uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES + 1];
+    char name[TW_ARCHIVE_NAME_BYTES], path[PATH_MAX];
+    struct tw_certs certs;
+    struct tw_error why;
+    for (uint32_t i = 0; i < chain->members_count; i++)
+        if (tw_id_equal(&chain->members[i], node)) return TW_OK;
+    tw_archive_member_name(node, name);
+    if (!make_path(path, chain->folder, "members", name))
+        return tw_fail(err, TW_IO, "the path is too long");
+    FILE *const file = fopen(path, "rb");
+    if (file == NULL) {
+        if (chain->uncertified[0] == '\0') tw_id_hex(node, chain->uncertified);
+        return TW_OK;
+    }
+    const size_t size = fread(bytes, 1, sizeof(bytes), file);
+    (void)fclose(file);
+    if (tw_certs_decode(bytes, size, &certs, &why) != TW_OK ||
+        judge(chain, node, &certs, &why) != TW_OK)
+        return tw_fail(err, TW_CORRUPT, "members/%s admits no voter of this run: %.160s", name,
+                       why.message);
+    if (chain->members_count < TW_CHAIN_MEMBERS_MAX) chain->members[chain->members_count++] = *node;
+    return TW_OK;
+}
+
+static enum tw_status check_members(struct tw_archive_chain *chain, const struct tw_roster *roster,
+                                    const struct tw_proof *proof, struct tw_error *err) {
+    for (uint32_t i = 0; chain->has_owner && i < roster->count; i++)
+        if ((proof->voters >> i & 1) != 0) TW_TRY(check_member(chain, &roster->members[i].id, err));
+    return TW_OK;
 }
 
 /* ---- votes ----------------------------------------------------------------------------------- */
@@ -197,12 +256,12 @@ static uint32_t count_votes(const struct tw_archive_chain *chain, const struct t
     return votes;
 }
 
-static enum tw_status check_votes(const struct tw_archive_chain *chain,
-                                  const struct tw_roster *roster, struct tw_chain_round *round,
-                                  struct tw_error *err) {
+static enum tw_status check_votes(struct tw_archive_chain *chain, const struct tw_roster *roster,
+                                  struct tw_chain_round *round, struct tw_error *err) {
     round->voters = (uint32_t)__builtin_popcountll(tw_roster_voters(roster));
     round->signers = count_votes(chain, roster, round);
-    if (round->voters > 0 && round->signers >= tw_votes_needed(round->voters)) return TW_OK;
+    if (round->voters > 0 && round->signers >= tw_votes_needed(round->voters))
+        return check_members(chain, roster, &round->proof, err);
     return tw_fail(err, TW_CORRUPT,
                    "rounds/%s: %u valid votes of %u voters, and %u decide: it was changed, or was "
                    "never decided",
@@ -211,7 +270,7 @@ static enum tw_status check_votes(const struct tw_archive_chain *chain,
 }
 
 /* A lineage begins with one node: its founder decides the first round alone. */
-static enum tw_status check_founder(const struct tw_archive_chain *chain,
+static enum tw_status check_founder(struct tw_archive_chain *chain,
                                     const struct tw_chain_round *before,
                                     struct tw_chain_round *round, struct tw_error *err) {
     const struct tw_record *const record = &round->record;
@@ -224,14 +283,14 @@ static enum tw_status check_founder(const struct tw_archive_chain *chain,
         round->founder = alone.members[0].id;
         round->had_seat =
             before != NULL && tw_roster_find(&before->record.next, &round->founder) >= 0;
-        return TW_OK;
+        return check_members(chain, &alone, &round->proof, err);
     }
     return tw_fail(err, TW_CORRUPT,
                    "rounds/%s begins a lineage, and no member of it signed that alone",
                    round->name);
 }
 
-enum tw_status tw_archive_chain_read(const struct tw_archive_chain *chain, uint32_t i,
+enum tw_status tw_archive_chain_read(struct tw_archive_chain *chain, uint32_t i,
                                      const struct tw_chain_round *before,
                                      struct tw_chain_round *round, struct tw_error *err) {
     TW_ASSERT(i < chain->count);

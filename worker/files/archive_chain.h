@@ -14,15 +14,24 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "proto/record.h"
+#include "proto/run/run.h"
 
 struct tw_chain_row;
+
+enum { TW_CHAIN_MEMBERS_MAX = 1024 };
 
 struct tw_archive_chain {
     const char *folder; /* borrowed */
     struct tw_id run;
-    uint32_t files;            /* rounds that the folder holds */
-    uint32_t count;            /* rounds of the chain, oldest first */
-    struct tw_chain_row *rows; /* (files), owned; the chain comes first */
+    bool has_owner; /* only nodes that the run's owner certified may vote */
+    struct tw_id owner;
+    uint32_t members_count;
+    struct tw_id members[TW_CHAIN_MEMBERS_MAX]; /* voters whose certificates are right */
+    char uncertified[TW_ID_HEX_BYTES]; /* first voter without certificates in the archive; "": none
+                                        */
+    uint32_t files;                    /* rounds that the folder holds */
+    uint32_t count;                    /* rounds of the chain, oldest first */
+    struct tw_chain_row *rows;         /* (files), owned; the chain comes first */
 };
 
 /* How a record became part of the run. */
@@ -46,12 +55,14 @@ struct tw_chain_round {
  * clock, of these the highest round. TW_IO, TW_CORRUPT (the sentence names the file), TW_DATA if
  * there is no round. */
 enum tw_status tw_archive_chain_open(struct tw_archive_chain *chain, const char *folder,
-                                     const struct tw_id *run, struct tw_error *err);
+                                     const struct tw_run *run, struct tw_error *err);
 void tw_archive_chain_close(struct tw_archive_chain *chain);
 
-/* Reads round `i` of the chain and checks its votes. `before` is round i - 1; NULL for i = 0.
- * TW_CORRUPT: the file changed, too few valid votes, or a lineage that begins out of nowhere. */
-enum tw_status tw_archive_chain_read(const struct tw_archive_chain *chain, uint32_t i,
+/* Reads round `i` of the chain and checks its votes, and the certificates of its voters in a run
+ * with an owner; chain->uncertified if the archive lacks some. `before` is round i - 1; NULL for i
+ * = 0. TW_CORRUPT: the file changed, too few valid votes, or a lineage that begins out of nowhere.
+ */
+enum tw_status tw_archive_chain_read(struct tw_archive_chain *chain, uint32_t i,
                                      const struct tw_chain_round *before,
                                      struct tw_chain_round *round, struct tw_error *err);
 

@@ -654,13 +654,14 @@ static const struct {
      "\n"
      "Repeats a run from an archive (the folder of node.archive, or a copy of it) and so\n"
      "proves its model, without trusting the node that wrote it: the votes that decided\n"
-     "each round, the hash of each result, each merge, and the state that the voters\n"
-     "named before it. A wrong byte is told with its file. MODEL, an exported folder or\n"
+     "each round, the certificates of its voters, the hash of each result, each merge,\n"
+     "and the state that the voters named before it. A wrong byte is told with its file. MODEL, an "
+     "exported folder or\n"
      "file or a checkpoint, is compared with the last model to the bit.\n"
      "\n"
      "Exit status 0: all of the model is proven. 4: the archive lacks a part, which is\n"
      "named. 9: something is not the run's. Not proven: that the members trained on\n"
-     "their data, and which nodes the run's owner had let in.\n"},
+     "their data; and, in a run without an owner, whose votes these were.\n"},
     {"export", "thinwire export [FILE] [--run MANIFEST] --out FOLDER [--format hf] [--shard 5GB]\n"
                "                [--dtype f32|bf16|f16] [--part live|anchor] [--json]\n"
                "thinwire export [FILE] [--run MANIFEST] --out FILE.gguf --format gguf\n"
