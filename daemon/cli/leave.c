@@ -18,9 +18,9 @@ static void say_boot(const struct cli *cli) {
         return;
     (void)printf(
         "So does the next boot, if it was enabled. For good: %ssystemctl disable thinwired@%s "
-        "thinwire-worker@%s\n",
+        "thinwire-worker@%s, and move %s away\n",
         cli_needs_sudo(path) || getenv("SUDO_USER") != NULL ? "sudo " : "", config.instance,
-        config.instance);
+        config.instance, path);
 }
 
 /* The daemon would end although its state cannot be saved. Refuses that while its last checkpoint

@@ -73,7 +73,7 @@ static const struct tw_config_key KEYS[] = {
      "Inner steps between snapshots; 0: as many as keep their cost at 1 % of the time."},
     {"node", "archive", TW_CONFIG_PATH, FIELD(node.archive), 0, 0, "", NULL, "/srv/bible-archive",
      "Folder to which this node writes every decided round, with its votes and results. From a\n"
-     "copy anybody can prove the model: `thinwire verify`. It grows with each round. Left out:\n"
+     "copy anybody can prove the model (thinwire verify). It grows with each round. Left out:\n"
      "none."},
     {"node", "recorder", TW_CONFIG_BYTES, FIELD(node.recorder_bytes), 16000000, 0, "64MB", NULL,
      NULL,

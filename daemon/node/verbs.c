@@ -75,9 +75,11 @@ static void on_web(struct tw_daemon *daemon, uint32_t request) {
     char token[TW_API_TOKEN_BYTES];
     struct tw_error err = {0};
     if (tw_api_web_url(daemon->api) == NULL) {
-        tw_api_answer(daemon->api, request, TW_CONFIG,
-                      "the page is off: set `web = 127.0.0.1:9748` in [api], then `thinwire "
-                      "reload`");
+        (void)tw_fail(&err, TW_CONFIG,
+                      "the page is off: set `web = 127.0.0.1:9748` in [api] of %.200s, then "
+                      "`thinwire reload`",
+                      daemon->setup->config.path);
+        tw_api_answer(daemon->api, request, TW_CONFIG, err.message);
         return;
     }
     const bool is_new = tw_api_argument(daemon->api, request, "new") != NULL;

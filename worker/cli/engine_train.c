@@ -367,6 +367,12 @@ static enum tw_status prepare(struct training *training, struct tw_error *err) {
     training->again_s = (double)INFINITY;
     training->saved_s = training->report.start_s = training->report.shown_s = engine_now_s();
     if (training->is_resumed && step >= training->steps) {
+        if (bench->options->steps > 0)
+            return tw_fail(err, TW_CONFIG,
+                           "%s is at step %llu already: --steps counts all steps of the run, not "
+                           "those of this command; ask for more than %llu",
+                           bench->options->from, (unsigned long long)step,
+                           (unsigned long long)step);
         return tw_fail(err, TW_CONFIG,
                        "%s is at step %llu, where this run ends: nothing is left to train; --steps "
                        "asks for more",

@@ -522,7 +522,7 @@ expect 2 '--compute fp16: it is auto, fp32 or bf16' tw eval x --data y --compute
 expect 2 '`--top-k` is unknown' tw train --run x --data y --top-k 3
 expect 2 'w.safetensors was trained with 1: leave it out' tw train --from w.safetensors \
     --data text.txt --seed 5
-expect 2 'is at step 3, where this run ends' tw train --from w.safetensors --data text.txt --steps 3
+expect 2 'is at step 3 already: --steps counts all steps' tw train --from w.safetensors --data text.txt --steps 3
 expect 2 'usage: thinwire eval FILE' tw eval --run state/run.manifest --data text.txt
 expect 2 '--temprature. is unknown; did you mean --temperature' tw generate w --temprature 1
 expect 2 '--model is given twice' tw run new a --model 1m --model 1m

@@ -30,6 +30,8 @@ TOLD = (
     ("`%s` is unknown; see `thinwire help`", "thinwire eval --banana"),
     ("usage: thinwire data prepare INPUT", "thinwire data prepare"),
     ("data prepare: `%.60s` is unknown", "thinwire data prepare --banana"),
+    ("verify: `%.60s` is unknown; see", "thinwire verify --banana"),
+    ("usage: thinwire verify ARCHIVE", "thinwire verify"),
     ("usage: thinwire data weigh DIR", "thinwire data weigh"),
     ("; `thinwire help replay` explains it",
      "thinwire init --dir r && thinwire --config r/node.conf replay x y"),
