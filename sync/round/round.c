@@ -460,9 +460,12 @@ static void decline(struct tw_node *node) {
     round->own = OWN_FAILED;
 }
 
-/* Begins the round that closes the run: it merges nothing, and every member says so. */
+/* Begins the round that closes the run: it merges nothing, and every member says so. It says so
+ * with the digest of its anchor, and so not before it has applied all rounds: to members that have,
+ * an older digest looks like another model. */
 static void close_run(struct tw_node *node) {
     if (node->round.own != OWN_IDLE || node->round.self_idx < 0) return;
+    if (!tw_progress_is_current(node)) return;
     (void)begin_entry(node);
     node->round.own = OWN_FAILED;
     tw_round_touch(node, (uint32_t)node->round.self_idx);
