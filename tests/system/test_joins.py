@@ -243,7 +243,8 @@ def try_lines(world, host, cases, inviter):
             continue
         line = run(tool, "invite", "--address", address, "--config", str(inviter)).split()[-1]
         runs.append((address, words, subprocess.Popen(
-            world.space.on(host) + [tool, "join", line, "--dir", str(world.folder / f"j{idx}")],
+            world.space.on(host) + [tool, "join", line, "--dir", str(world.folder / f"j{idx}"), "--listen",
+                                    "127.0.0.1:0"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True)))
     for address, words, process in runs:
         said = process.communicate(timeout=PATIENCE_S)[0]
@@ -376,7 +377,7 @@ def ticket(world):
     check("doctor, cut", "FAIL  ticket", 1, tool, "doctor", line[:-9])
     time.sleep(2.5)
     check("join, too late", "the ticket has expired", 10, tool, "join", old, "--dir",
-          str(world.folder / "late"))
+          str(world.folder / "late"), "--listen", "127.0.0.1:0")
     listed = run(tool, "invite", "--list", "--json", "--config", str(config))
     if any(row["used"] for row in json.loads(listed).get("tickets", [])) or "used" not in listed:
         wrong.append(f"looking at a ticket has cost a use: {listed}")

@@ -169,7 +169,7 @@ static void rows_are_put_in_order_of_their_tokens(void **state) {
     struct tw_rng rng;
     tw_rng_seed(&rng, TABLES_SEED);
     for (size_t i = 0; i < ROWS; i++)
-        tokens[i] = (uint32_t)(tw_rng_next(&rng) >> (i % 2 == 0 ? 32 : 60));
+        tokens[i] = (uint32_t)(tw_rng_next(&rng) >> (i % 2 == 0 ? 33 : 60)); /* bit 31 is a mark */
     const struct tw_embedding in = {
         .rows = ROWS, .context = 10, .token_stride = 10, .tokens = tokens};
     tw_cuda_embedding_order(order, swap, &in);
