@@ -243,8 +243,8 @@ def try_lines(world, host, cases, inviter):
             continue
         line = run(tool, "invite", "--address", address, "--config", str(inviter)).split()[-1]
         runs.append((address, words, subprocess.Popen(
-            world.space.on(host) + [tool, "join", line, "--dir", str(world.folder / f"j{idx}"), "--listen",
-                                    "127.0.0.1:0"],
+            world.space.on(host) + [tool, "join", line, "--listen", "127.0.0.1:0", "--dir",
+                                    str(world.folder / f"j{idx}")],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True)))
     for address, words, process in runs:
         said = process.communicate(timeout=PATIENCE_S)[0]
