@@ -16,7 +16,8 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from nodes import Nodes, run  # pylint: disable=wrong-import-position
 
-KEYS = ["train.tokens=200000", "train.batch=4", "train.warmup_tokens=1000", "sync.period=8",
+# Long enough that a fast machine is not done before the last node is there.
+KEYS = ["train.tokens=2000000", "train.batch=4", "train.warmup_tokens=1000", "sync.period=64",
         "sync.fragments=2"]
 
 
