@@ -279,7 +279,10 @@ static enum tw_node_role own_role(const struct tw_node *node) {
 
 static void send_status(struct tw_node *node) {
     struct tw_message *message = tw_act_message(node, TW_MSG_STATUS);
-    if (message == NULL) return;
+    if (message == NULL) {
+        node->status_us = node->now_us + ASK_US; /* the event has no room left: with a later one */
+        return;
+    }
     node->status_us =
         node->now_us + (TW_IS_MUTANT(node, TW_MUTANT_STUCK_DEADLINE) ? 0 : TW_HEARTBEAT_US);
     message->u.status = (struct tw_msg_status){

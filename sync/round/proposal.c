@@ -335,8 +335,8 @@ static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
 }
 
 static void insert_member(struct tw_roster *next, const struct tw_member *member) {
-    uint32_t at = next->count++;
     TW_ASSERT(next->count < TW_MEMBERS_MAX);
+    uint32_t at = next->count++;
     for (; at > 0 && tw_id_compare(&next->members[at - 1].id, &member->id) > 0; at--)
         next->members[at] = next->members[at - 1];
     next->members[at] = *member;

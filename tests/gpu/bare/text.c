@@ -1,9 +1,11 @@
 /* text.c - text on a machine with a compiler alone: tokens are bytes, and files that need jansson,
- * PCRE2, zlib or zstd are refused. Stands in for the tokenizers, hf_config.h and prepare.h
- * (tests/gpu/build). */
+ * PCRE2, zlib, zstd or OpenSSL are refused. Stands in for the tokenizers, hf_config.h, prepare.h
+ * and verify (tests/gpu/build). */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/cli/engine_verb.h"
 #include "worker/data/prepare/prepare.h"
 #include "worker/files/hf_config.h"
 #include "worker/tokenizer/text_ends.h"
@@ -278,4 +280,11 @@ enum tw_status tw_prepare(const struct tw_prepare_options *options,
     (void)options;
     (void)summary;
     return tw_fail(err, TW_CONFIG, "this program prepares no data");
+}
+
+enum tw_exit engine_verify(int argc, char **argv) {
+    (void)argc;
+    (void)argv;
+    fprintf(stderr, "this program verifies no archive\n");
+    return TW_EXIT_FAILURE;
 }
