@@ -5,56 +5,16 @@
 Give the node `spawn_worker = off` in its configuration, start it, and run this beside it:
 
     python3 train_lightning.py --text FILE --socket RUN_DIR/worker.sock
-
-NodeCallback can be copied to a script of yours: it fits any LightningModule with one optimizer
-whose training_step returns the loss.
 """
 import argparse
-from typing import Any, Optional
 
 import lightning
 import torch
 
 import thinwire.torch
+from thinwire.lightning import NodeCallback
 from train_accelerate import windows
 from train_gpt import GPT
-
-
-class NodeCallback(lightning.Callback):
-    """Attaches the module that trains to a node, and steps with its optimizer."""
-
-    def __init__(self, worker: Any, heldout: Any = None) -> None:
-        self.worker, self.heldout = worker, heldout
-        self.node: Optional[thinwire.torch.Node] = None
-        self.steps = 0
-
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-                       ) -> None:
-        """Attaches."""
-        self.steps = trainer.global_step
-        self.node = thinwire.torch.attach(pl_module, trainer.optimizers[0], worker=self.worker,
-                                          heldout=self.heldout, lr="run")
-        trainer.should_stop = not self.node.goes_on
-
-    def on_train_batch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule,
-                           outputs: Any, batch: Any, batch_idx: int) -> None:
-        """A step boundary, unless gradients still accumulate."""
-        if self.node is None or not self.node.goes_on or trainer.global_step == self.steps:
-            return
-        self.steps = trainer.global_step
-        if not self.node.step(outputs["loss"]):
-            trainer.should_stop = True
-
-    def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule
-                     ) -> None:
-        """Detaches."""
-        if self.node is not None:
-            self.node.close()
-
-    def on_exception(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule,
-                     exception: BaseException) -> None:
-        """Detaches without the other ranks of an island."""
-        self.worker.abandon()
 
 
 class Module(lightning.LightningModule):
@@ -96,7 +56,8 @@ def main() -> None:
     trainer = lightning.Trainer(accelerator=args.accelerator, devices=1, max_epochs=-1,
                                 gradient_clip_val=1.0, logger=False, enable_checkpointing=False,
                                 enable_progress_bar=False, enable_model_summary=False,
-                                callbacks=[NodeCallback(worker, heldout)])
+                                callbacks=[NodeCallback(worker=worker, heldout=heldout,
+                                                        lr="run")])
     trainer.fit(module, loader)
     if args.save:
         torch.save(module.gpt.state_dict(), args.save)

@@ -22,7 +22,7 @@ PACKAGE = examples.ROOT / "worker/python"
 HEADER = examples.ROOT / "worker/lib/include/thinwire/worker.h"
 # Example: the module that it needs beside the package.
 NEEDS = {"thinwire": "torch", "README.md": "torch", "thinwire.torch": "torch",
-         "thinwire.transformers": "transformers"}
+         "thinwire.transformers": "transformers", "thinwire.lightning": "lightning"}
 SIDE = 8
 PROGRAM = """#include <string.h>
 #include <thinwire/worker.h>
@@ -101,6 +101,26 @@ def play(name, socket):
             args=transformers.TrainingArguments(output_dir="out", max_steps=10**6, use_cpu=True,
                                                 save_strategy="no", report_to="none",
                                                 disable_tqdm=True, learning_rate=0.05))
+    if name == "thinwire.lightning":
+        import lightning
+
+        class Module(lightning.LightningModule):
+            """The same, as Lightning wants it."""
+
+            def __init__(self):
+                super().__init__()
+                self.square = model
+
+            def training_step(self, *_):
+                """Gives the loss."""
+                return self.square()["loss"]
+
+            def configure_optimizers(self):
+                """Gives the optimizer."""
+                return optimizer
+
+        names.update(lightning=lightning, module=Module(),
+                     loader=torch.utils.data.DataLoader(torch.zeros(64, 1)))
     code = source(name).replace("/run/thinwire/worker.sock", socket)
     code = re.sub(r"tokens=[\d_]+, step_tokens=\d+",
                   "tokens=10_000, step_tokens=64, nodes=1, listen='127.0.0.1:0'", code)

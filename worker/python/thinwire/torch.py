@@ -467,6 +467,10 @@ class Node:
         unless it is kept. May be called again."""
         self._end(self.worker.close)
 
+    def abandon(self) -> None:
+        """Detaches after an error of the trainer. May be called again."""
+        self._end(self.worker.abandon)
+
     def __enter__(self) -> "Node":
         return self
 
@@ -681,3 +685,18 @@ def join(ticket: str, model: torch.nn.Module, optimizer: Optional[torch.optim.Op
                              node=homes.node_options(listen, upload, None)),
         keep, model, optimizer, progress, lambda run, is_new: None,
         {"heldout": heldout, "lr": lr, "timeout": timeout})
+
+
+def begin(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer],
+          options: dict[str, Any]) -> Node:
+    """A node for a callback, by its options: those of `create` with the name as "create", those of
+    `join` with the ticket as "join", or else those of `attach`."""
+    rest = dict(options)
+    name, ticket = rest.pop("create", None), rest.pop("join", None)
+    if name is not None and ticket is not None:
+        raise ValueError("a callback creates a run or joins one: give one of create and join")
+    if name is not None:
+        return create(name, model, optimizer, **rest)
+    if ticket is not None:
+        return join(ticket, model, optimizer, **rest)
+    return attach(model, optimizer, **rest)

@@ -1,16 +1,18 @@
-"""Trainers of Hugging Face as workers of a Thinwire node: transformers' Trainer, TRL, peft.
+"""Trainers of Hugging Face as nodes of a run: transformers' Trainer, TRL, peft.
 
     from thinwire.transformers import NodeCallback
 
-    trainer.add_callback(NodeCallback(trainer, socket="/run/thinwire/worker.sock"))
+    trainer.add_callback(NodeCallback(trainer, create="tuned", tokens=20_000_000, step_tokens=4096,
+                                      on_node=lambda node: print(node.invite())))
     trainer.train()
 
-The trainer stays as it was: model, data, optimizer, devices, logging. The run's end ends the
-training, so give max_steps or num_train_epochs that are larger.
+Elsewhere join="tw1..." takes the place of `create`. The trainer stays as it was: model, data,
+optimizer, devices, logging. The run's end ends the training, so give max_steps or num_train_epochs
+that are larger.
 """
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -19,22 +21,26 @@ from . import torch as thinwire_torch
 
 
 class NodeCallback(TrainerCallback):
-    """Attaches a trainer to a node when training begins, and steps with its optimizer.
+    """Makes a trainer a node when training begins, and steps with its optimizer.
 
-    trainer              whose callback this is. Its eval_dataset, if it has one, gives the
-                         held-out loss: the whole of it each time, so keep it small
-    socket, timeout, lr  as for thinwire.torch.attach
+    trainer  whose callback this is. Its eval_dataset, if it has one, gives the held-out loss: the
+             whole of it each time, so keep it small
+    on_node  called with the thinwire.torch.Node when training begins
+    options  create="NAME" and arguments of thinwire.torch.create, join="tw1..." and those of
+             thinwire.torch.join, or else those of thinwire.torch.attach
 
     The model's parameters have the names and shapes of the run; adapters of peft have those of
     adapter_model.safetensors. `node` is the thinwire.torch.Node; its `next` holds step, tokens and
     rate, for callbacks that log.
     """
 
-    def __init__(self, trainer: Trainer, socket: Optional[str] = None,
-                 timeout: Optional[float] = None, lr: str = "own") -> None:
+    def __init__(self, trainer: Trainer, *,
+                 on_node: Optional[Callable[[thinwire_torch.Node], None]] = None,
+                 **options: Any) -> None:
         self.node: Optional[thinwire_torch.Node] = None
         self._trainer = trainer
-        self._options: dict[str, Any] = {"socket": socket, "timeout": timeout, "lr": lr}
+        self._options = options
+        self._on_node = on_node
         self._loss: Any = 0.0  # of the step so far
         self._watch()
 
@@ -57,12 +63,14 @@ class NodeCallback(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState,
                        control: TrainerControl, **kwargs: Any) -> None:
-        """Attaches."""
+        """Begins."""
         has_data = self._trainer.eval_dataset is not None
         self._loss = 0.0
-        self.node = thinwire_torch.attach(kwargs["model"], kwargs["optimizer"],
-                                          heldout=self._heldout if has_data else None,
-                                          **self._options)
+        self.node = thinwire_torch.begin(kwargs["model"], kwargs["optimizer"],
+                                         {"heldout": self._heldout if has_data else None,
+                                          **self._options})
+        if self._on_node is not None:
+            self._on_node(self.node)
         control.should_training_stop = not self.node.goes_on
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState,
@@ -76,6 +84,6 @@ class NodeCallback(TrainerCallback):
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState,
                      control: TrainerControl, **kwargs: Any) -> None:
-        """Detaches."""
+        """Ends."""
         if self.node is not None:
             self.node.close()
