@@ -1,4 +1,5 @@
 """test_torch_match.py - thinwire.torch on models as scripts have them, without a daemon."""
+import hashlib
 import logging
 import pathlib
 import sys
@@ -181,6 +182,86 @@ def rates():
     assert tw.attach.__kwdefaults__["lr"] == "own"
 
 
+class Packed(torch.nn.Module):
+    """A linear layer as QLoRA has it: frozen whole numbers, their scales, and a LoRA adapter with
+    the names of peft."""
+
+    def __init__(self, width, trained=False):
+        super().__init__()
+        whole = torch.randint(0, 256, (width, width), dtype=torch.uint8)
+        self.weight = torch.nn.Parameter(whole, requires_grad=False)
+        self.register_buffer("scale", torch.rand(width, 1) / 128)
+        self.lora_A = torch.nn.ModuleDict({"default": torch.nn.Linear(width, 2, bias=False)})
+        self.lora_B = torch.nn.ModuleDict({"default": torch.nn.Linear(2, width, bias=False)})
+        if not trained:
+            torch.nn.init.zeros_(self.lora_B["default"].weight)
+
+    def forward(self, x):
+        """Base and adapter."""
+        base = x @ ((self.weight.float() - 128) * self.scale).t()
+        return base + 8 * self.lora_B["default"](self.lora_A["default"](x))
+
+
+def adapted(seed, **options):
+    """A model with an adapter, made by a script that has drawn other numbers before."""
+    torch.manual_seed(1)
+    base = torch.nn.Sequential(Packed(6, **options), torch.nn.BatchNorm1d(6))
+    torch.manual_seed(seed)
+    if not options:
+        torch.nn.init.normal_(base[0].lora_A["default"].weight)
+    return base
+
+
+def adapters_are_merged_by_one_factor():
+    """One factor follows from the run's name, and the mean of the other is that of the products."""
+    nets = [adapted(seed) for seed in (2, 3, 4)]
+    for net in nets:
+        tw._fix_adapters(net, "tuned")
+        assert [name for name, _ in tw._shapes(net, [])] == [
+            "0.lora_B.default.weight", "1.weight", "1.bias", "1.running_mean", "1.running_var"]
+        tw._compare(tw._facts(nets[0])[0].base(), net, "tuned")
+    first = nets[0][0].lora_A["default"].weight
+    assert all(torch.equal(net[0].lora_A["default"].weight, first) for net in nets)
+    assert float(first.abs().max()) <= 6**-0.5 and float(first.std()) > 0.1
+    digest = hashlib.sha256(first.detach().numpy().tobytes()).hexdigest()[:16]
+    assert digest == "c02d462db02073dc", digest  # nodes of other versions draw the same
+    for net in nets:
+        torch.nn.init.normal_(net[0].lora_B["default"].weight)
+    x = torch.randn(5, 6)
+    wanted = sum(net[0](x) for net in nets) / 3
+    with torch.no_grad():
+        mean = sum(net[0].lora_B["default"].weight for net in nets) / 3
+        nets[0][0].lora_B["default"].weight.copy_(mean)
+    assert torch.allclose(nets[0][0](x), wanted, atol=1e-5)
+
+    other = adapted(2)
+    other[0].scale[0] += 1
+    tw._fix_adapters(other, "tuned")
+    try:
+        tw._compare(tw._facts(nets[0])[0].base(), other, "tuned")
+        raise AssertionError("another base was taken")
+    except ThinwireError as error:
+        assert "frozen parameter 0.scale has other numbers" in str(error), error
+        assert "load the same base model before" in str(error), error
+
+
+def trained_adapters_are_kept():
+    """An adapter that has learned keeps its factors, and so does one that the script froze."""
+    net = adapted(2, trained=True)
+    before = net[0].lora_A["default"].weight.detach().clone()
+    tw._fix_adapters_of(run_of(("0.lora_B.default.weight", (6, 2))), net)
+    assert torch.equal(net[0].lora_A["default"].weight, before)
+    assert not net[0].lora_A["default"].weight.requires_grad
+    net = adapted(2)
+    before = net[0].lora_A["default"].weight.requires_grad_(False).detach().clone()
+    tw._fix_adapters(net, "tuned")
+    assert torch.equal(net[0].lora_A["default"].weight, before)
+    net = adapted(2)
+    tw._fix_adapters_of(run_of(("0.lora_A.default.weight", (2, 6)),
+                               ("0.lora_B.default.weight", (6, 2))), net)
+    assert net[0].lora_A["default"].weight.requires_grad, "the run has both factors"
+
+
 class NoLibrary:  # pylint: disable=too-few-public-methods
     """A library that is not to be called."""
 
@@ -206,6 +287,7 @@ def calls_after_close():
 
 
 for check in (names_match, rest_is_told, buffers_are_merged, differences_are_named,
-              moments_of_every_adam, rates, calls_after_close):
+              adapters_are_merged_by_one_factor, trained_adapters_are_kept, moments_of_every_adam,
+              rates, calls_after_close):
     check()
     print(f"{check.__name__}: passed")

@@ -381,6 +381,34 @@ def conversation(template: ChatTemplate, record: Any) -> str:
                       "one of messages, conversations, or prompt and completion is read")
 
 
+def encode(marked: str, tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Tokens and labels of a marked text, by a fast tokenizer of transformers. The label of a token
+    outside answers is -100, which losses of transformers ignore."""
+    ids: list[int] = []
+    labels: list[int] = []
+    is_said = False
+    for part in re.split(f"({NAME}.*?{NAME_END})", marked, flags=re.DOTALL):
+        if part.startswith(NAME):
+            ids.append(tokenizer.convert_tokens_to_ids(part[1:-1]))
+            labels.append(ids[-1] if is_said else -100)
+            continue
+        plain, said = "", []  # whether each character is of an answer
+        for letter in part:
+            if letter in (ANSWER, ANSWER_END):
+                is_said = letter == ANSWER
+            else:
+                plain += letter
+                said.append(is_said)
+        if not plain:
+            continue
+        found = tokenizer(plain, add_special_tokens=False, split_special_tokens=True,
+                          return_offsets_mapping=True)
+        ids += found["input_ids"]
+        labels += [token if begin < end and said[begin] else -100 for token, (begin, end)
+                   in zip(found["input_ids"], found["offset_mapping"])]
+    return ids, labels
+
+
 # ---- staging -------------------------------------------------------------------------------------
 
 class Row:

@@ -30,7 +30,7 @@ from typing import Any, Callable, Iterator, NoReturn, Optional, Sequence, Union
 import torch
 
 from . import _library as c
-from . import facts
+from . import adapters, facts
 from . import home as homes
 from .island import AnyWorker, IslandWorker, held, is_island, meet, of_first_rank, view
 from .progress import Progress
@@ -85,8 +85,8 @@ def _ties(model: torch.nn.Module) -> list[list[str]]:
     return sorted(sorted(same) for same in names.values() if len(same) > 1)
 
 
-def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The buffers that a state_dict has and that can be merged, such as BatchNorm's statistics."""
+def _all_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The floating-point buffers that a state_dict has."""
     named = {}
     for prefix, module in model.named_modules():
         for name, buffer in module.named_buffers(recurse=False):
@@ -96,10 +96,21 @@ def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return named
 
 
+def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The buffers that can be merged, such as BatchNorm's statistics."""
+    named = _all_buffers(model)
+    if not adapters.is_adapted(model):
+        return named
+    changing = adapters.statistics(model)
+    return {name: buffer for name, buffer in named.items() if id(buffer) in changing}
+
+
 def _facts(model: torch.nn.Module) -> tuple[facts.Facts, list[str]]:
     """The facts of a model that must not differ between nodes, and its frozen parameters' names."""
     named = [(_plain_name(name), parameter) for name, parameter in model.named_parameters()]
-    frozen = [pair for pair in named if not pair[1].requires_grad]
+    merged = _buffers(model)
+    frozen: list[tuple[str, torch.Tensor]] = [pair for pair in named if not pair[1].requires_grad]
+    frozen += [pair for pair in _all_buffers(model).items() if pair[0] not in merged]
     trained = [pair for pair in named if pair[1].requires_grad]
     return facts.of(trained, frozen, _ties(model)), [name for name, _ in frozen]
 
@@ -117,7 +128,36 @@ def _compare(base: Optional[str], model: torch.nn.Module, run: str) -> None:
     if faults:
         raise ThinwireError(f"this model is not that of the node that made run {run}: "
                             + "; ".join(faults) + ". Make the model in the same way, and load the "
-                            "same weights before", c.INVALID)
+                            + ("same base model" if adapters.is_adapted(model) else
+                               "same weights") + " before", c.INVALID)
+
+
+def _fix_adapters(model: torch.nn.Module, run: str) -> None:
+    """Leaves one factor of each LoRA adapter to be trained, and makes the other that of the run."""
+    if not adapters.is_adapted(model):
+        return
+    if is_island():
+        raise ThinwireError("a LoRA adapter on several ranks has both factors trained: create the "
+                            'run with lora="AB"', c.INVALID)
+    adapters.fix(model, run, _plain_name)
+
+
+def _adapters_line(run: Run, model: torch.nn.Module) -> str:
+    whole = sum(p.numel() for p in model.parameters())
+    return (f"LoRA: {run.parameters:,} of {whole:,} parameters are sent; " + (
+        "both factors are merged apart" if any(
+            pair.random.requires_grad for pair in adapters.pairs(model)) else
+        "lora_B is merged, and lora_A is the same on all nodes"))
+
+
+def _fix_adapters_of(run: Run, model: torch.nn.Module) -> None:
+    """The same, where the run has but one factor of each adapter."""
+    names = [tensor.name for tensor in run.tensors]
+    for random, zero in adapters.FACTORS:
+        if any(f".{zero}" in name for name in names) and \
+                not any(f".{random}" in name for name in names):
+            _fix_adapters(model, run.name)
+            return
 
 
 def _shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -532,6 +572,7 @@ def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = 
     elif is_island() and not isinstance(worker, IslandWorker):
         raise ValueError("the ranks of an island open their worker with thinwire.torch.open")
     try:
+        _fix_adapters_of(worker.run, model)
         _compare(worker.setting("model.base"), model, worker.run.name)
         parameters = _match(worker.run, model)
         _warn_of_rest(model, parameters)
@@ -604,6 +645,8 @@ def _attach_home(found: Callable[[], tuple[homes.Home, bool]], keep: bool, model
         print(f"thinwire: run {node.run.name}, {node.run.parameters:,} parameters, "
               f"{node.run.tokens_per_step:,} tokens a step; `thinwire --config {config} status` "
               "tells more", file=sys.stderr)
+        if adapters.is_adapted(model):
+            print(f"thinwire: {_adapters_line(node.run, model)}", file=sys.stderr)
     if not node.goes_on:
         LOG.warning("run %s is over: the model has its result; another name begins another run",
                     node.run.name)
@@ -615,7 +658,8 @@ def create(name: str, model: torch.nn.Module,
            step_tokens: Optional[int] = None, nodes: Optional[int] = None,
            preset: Optional[str] = None, settings: Optional[dict[str, Any]] = None,
            local_buffers: Sequence[str] = (), heldout: Optional[Callable[[Node], Loss]] = None,
-           lr: str = "own", keep: bool = False, folder: Optional[homes.Names] = None,
+           lr: str = "own", lora: str = "B", keep: bool = False,
+           folder: Optional[homes.Names] = None,
            listen: Optional[str] = None, upload: Optional[str] = None,
            progress: Optional[bool] = None, timeout: Optional[float] = None) -> Node:
     """Makes a run of this model, and its first node; or goes on with the run of this name.
@@ -631,6 +675,9 @@ def create(name: str, model: torch.nn.Module,
     nodes        number planned, to which the times of merging are fitted; None: 4
     preset       how nodes merge (`thinwire run presets`); None: as `run new` takes
     settings     more keys of the manifest, such as {"sync.period": 50} (`thinwire run keys`)
+    lora         of adapters of peft. "B": lora_B is trained and merged, and lora_A is the same on
+                 all nodes, so that the mean of the nodes is that of their adapters' products.
+                 "AB": both are trained, and merged apart
     keep         leaves the daemon running at the end: it stays in the run, and `thinwire leave`
                  ends it. Else it ends with this process
     folder       of the node; None: NAME below $XDG_STATE_HOME/thinwire (~/.local/state/thinwire)
@@ -644,7 +691,11 @@ def create(name: str, model: torch.nn.Module,
     """
     if tokens <= 0 or (step_tokens is not None and step_tokens <= 1):
         raise ValueError("tokens and step_tokens are numbers of tokens, 2 at least")
+    if lora not in ("B", "AB"):
+        raise ValueError(f'lora is "B" or "AB", not {lora!r}')
     batch, context = _sides(step_tokens or STEP_TOKENS)
+    if lora == "B":
+        _fix_adapters(model, name)
     wanted = {"train.batch": batch, "model.context": context, "train.tokens": tokens,
               "sync.nodes": nodes, "sync.preset": preset, "model.base": _facts(model)[0].base(),
               **(settings or {})}
