@@ -94,6 +94,30 @@ def host_up(space, switch, address):
     run("ip", "-n", space, "link", "set", space, "up")
 
 
+def filter_set(path, *commands):
+    """Sends commands such as 'loss 100' to the filter with this management socket."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(PATIENCE_S)
+        link.connect(str(path))
+        filter_answer(link)
+        for command in commands:
+            link.sendall(command.encode() + b"\n")
+            answer = filter_answer(link)
+            if b"1000" not in answer:
+                raise RuntimeError(f"wirefilter does not take '{command}': {answer!r}")
+
+
+def filter_answer(link):
+    """The filter's words up to its prompt."""
+    got = b""
+    while not got.rstrip().endswith(b"VDEwf$"):
+        more = link.recv(4096)
+        if not more:
+            break
+        got += more
+    return got
+
+
 class Lab:
     """Two namespaces and a filter. Defaults: 20 Mbit/s, 50 ms each way, 1 MB of queue."""
 
@@ -147,25 +171,7 @@ class Lab:
 
     def set(self, *commands):
         """Sends a command to the filter, such as 'loss 100'."""
-        with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(PATIENCE_S)
-            link.connect(str(self.folder / "filter"))
-            self._answer(link)
-            for command in commands:
-                link.sendall(command.encode() + b"\n")
-                answer = self._answer(link)
-                if b"1000" not in answer:
-                    raise RuntimeError(f"wirefilter does not take '{command}': {answer!r}")
-
-    @staticmethod
-    def _answer(link):
-        got = b""
-        while not got.rstrip().endswith(b"VDEwf$"):
-            more = link.recv(4096)
-            if not more:
-                break
-            got += more
-        return got
+        filter_set(self.folder / "filter", *commands)
 
 
 def main():
