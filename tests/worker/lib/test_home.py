@@ -71,11 +71,11 @@ class User:
                             "THINWIRE_BIN": str(bin_dir), "XDG_STATE_HOME": str(folder),
                             "PYTHONPATH": str(ROOT / "worker/python"), "OMP_NUM_THREADS": "1"}
 
-    def start(self, text):
+    def start(self, text, head=SCRIPT):
         """Starts a script. Its output goes to the files `out` and `err` of the process."""
         self.count += 1
         script = self.folder / f"script{self.count}.py"
-        whole = SCRIPT.replace("SEED", str(self.seed)).replace("PORT", str(self.port)) + text
+        whole = head.replace("SEED", str(self.seed)).replace("PORT", str(self.port)) + text
         script.write_text(whole, encoding="utf-8")
         out, err = script.with_suffix(".out"), script.with_suffix(".err")
         with open(out, "wb") as to, open(err, "wb") as log:
@@ -272,6 +272,22 @@ CASES = [two_users_train_with_one_ticket, killed_script_goes_on,
          kept_daemon_is_found_again]
 
 
+def guarded(folder, users, case):
+    """Runs a case. Shows the logs of its users if it fails, and ends their daemons."""
+    try:
+        case()
+    except BaseException:
+        for log in sorted(folder.glob("*/*.err")) + sorted(folder.glob("*/*.out")) + \
+                sorted(folder.glob("*/thinwire/*/log")):
+            print(f"---- {log.relative_to(folder)}\n{log.read_text()[-3000:]}")
+        raise
+    finally:
+        for user in users:
+            for pid in user.daemons():
+                os.kill(pid, signal.SIGTERM)
+            user.await_no_daemon()
+
+
 def main():
     """Runs the cases."""
     library, bin_dir = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
@@ -287,18 +303,7 @@ def main():
             folder = pathlib.Path(name)
             users = [User(folder / word, library, bin_dir, seed)
                      for seed, word in enumerate(("a", "b"))]
-            try:
-                case(*users)
-            except BaseException:
-                for log in sorted(folder.glob("*/*.err")) + sorted(folder.glob("*/*.out")) + \
-                        sorted(folder.glob("*/thinwire/*/log")):
-                    print(f"---- {log.relative_to(folder)}\n{log.read_text()[-3000:]}")
-                raise
-            finally:
-                for user in users:
-                    for pid in user.daemons():
-                        os.kill(pid, signal.SIGTERM)
-                    user.await_no_daemon()
+            guarded(folder, users, lambda case=case, users=users: case(*users))
         print(f"{case.__name__}: as it should be")
 
 

@@ -251,8 +251,8 @@ class _Module:
         parameter = self.parameters[tensor]
         numbers: Optional[torch.Tensor] = parameter.data
         if array != c.PARAMETERS:
-            if not isinstance(parameter, torch.nn.Parameter):
-                return None  # a buffer has no moments
+            if id(parameter) not in self.groups:
+                return None  # a buffer, or a parameter of another optimizer
             assert self.optimizer is not None
             state = self.optimizer.state[parameter]
             if MOMENTS[array] not in state and makes:
@@ -262,7 +262,7 @@ class _Module:
 
     def _make_state(self, parameter: torch.nn.Parameter, state: dict[str, Any]) -> None:
         """Makes the state that Adam makes of a parameter at its first step."""
-        group = self.groups.get(id(parameter), {})
+        group = self.groups[id(parameter)]
         is_there = group.get("capturable") or group.get("fused")
         state.setdefault("step", torch.zeros((), dtype=torch.float32,
                                              device=parameter.device if is_there else None))
@@ -321,7 +321,7 @@ class _Module:
         if not self.has_moments or self.optimizer is None:
             return
         for parameter in self.parameters:
-            if not isinstance(parameter, torch.nn.Parameter):
+            if id(parameter) not in self.groups:
                 continue
             state = self.optimizer.state[parameter]
             if updates == 0:
@@ -544,7 +544,7 @@ def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = 
                and compute under autocast where you can.
     optimizer  any, also in the wrappers of Accelerate and Lightning. Moments of Adam and AdamW
                follow the node's snapshots, and merges may lead them (sync.lead). Other optimizers
-               begin anew after a restart.
+               begin anew after a restart, and so does a second one beside it.
     heldout    given the node, returns the loss of the model on held-out data, in nats per token.
                It is called at step boundaries, also with the anchor in place of the parameters.
                Without it the node cannot warn of merges that hurt.
