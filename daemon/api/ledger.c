@@ -65,8 +65,11 @@ static void count_members(struct tw_ledger *ledger, const struct tw_record *reco
 
 void tw_ledger_begin(struct tw_ledger *ledger, const struct tw_record *tip) {
     memset(&ledger->tip, 0, sizeof(ledger->tip));
+    memset(&ledger->base, 0, sizeof(ledger->base));
     if (tip == NULL) return;
     ledger->tip = tw_record_digest(tip);
+    ledger->base = tip->base;
+    ledger->base_round = tip->round;
     ledger->roster = tip->next;
 }
 
@@ -232,11 +235,16 @@ json_t *tw_ledger_json(const struct tw_ledger *ledger, const struct tw_id *self)
     }
     free(rows);
     const bool has_others = ledger->others.rounds + ledger->others.parts > 0;
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "first_round",
+    const bool has_base = !tw_id_is_zero(&ledger->base);
+    char base[TW_ID_HEX_BYTES];
+    tw_id_hex(&ledger->base, base);
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "first_round",
                      (json_int_t)ledger->first_round, "rounds", (json_int_t)ledger->rounds,
                      "unseen_rounds", (json_int_t)ledger->unseen, "undone_rounds",
                      (json_int_t)ledger->undone, "tokens", (json_int_t)tokens, "nodes", list,
-                     "others", has_others ? row_json(&ledger->others, tokens, false) : json_null());
+                     "others", has_others ? row_json(&ledger->others, tokens, false) : json_null(),
+                     "base", has_base ? json_string(base) : json_null(), "base_round",
+                     has_base ? json_integer((json_int_t)ledger->base_round) : json_null());
 }
 
 /* ==== the clock =============================================================================== */

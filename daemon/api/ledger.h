@@ -52,7 +52,9 @@ struct tw_ledger {
     uint32_t rows_count;
     struct tw_ledger_row rows[TW_LEDGER_ROWS];
     /* The newest record seen. It is not saved. */
-    struct tw_id tip;        /* digest of the record; zero: none yet */
+    struct tw_id tip;  /* digest of the record; zero: none yet */
+    struct tw_id base; /* its base (proto/record.h); zero: not told */
+    uint64_t base_round;
     struct tw_roster roster; /* roster that the record chose */
 };
 

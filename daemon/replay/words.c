@@ -241,15 +241,16 @@ static const char *const REPORTS[] = {
 };
 
 static void put_report(struct writer *to, const struct tw_report *report) {
-    char hex[9];
+    char hex[9], base[9];
     put(to, ": %s", REPORTS[report->kind]);
     if (report->kind == TW_REPORT_STATE) {
         put(to, " %s", state_word(report->state));
     } else if (report->kind == TW_REPORT_ROUND_COMMITTED) {
         const struct tw_id digest = tw_record_digest(report->record);
-        put(to, ": %" PRIu64 ", fragment %" PRIu32 ", %" PRIu32 " contributors, record %s",
+        const bool is_told = !tw_id_is_zero(&report->record->base);
+        put(to, ": %" PRIu64 ", fragment %" PRIu32 ", %" PRIu32 " contributors, record %s, base %s",
             report->record->round, report->record->fragment, report->record->contributors_count,
-            id_of(hex, &digest));
+            id_of(hex, &digest), is_told ? id_of(base, &report->record->base) : "not told");
     } else {
         put(to, " %s", id_of(hex, &report->id));
     }

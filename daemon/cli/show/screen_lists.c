@@ -302,6 +302,11 @@ void screen_ledger(const struct screen *screen, const json_t *json) {
         line_put(&line, DIM, "; %s of them were lost later",
                  tw_units_count(unseen, json_num(json, "undone_rounds")));
     line_end(&line);
+    if (!json_is_string(json_at(json, "base"))) return;
+    line = line_begin(screen, NULL);
+    line_put(&line, DIM, "  the record of round %s names base %.16s",
+             tw_units_count(first, json_num(json, "base_round")), json_str(json, "base"));
+    line_end(&line);
 }
 
 void screen_events(const struct screen *screen, const json_t *json) {

@@ -38,6 +38,7 @@ static struct tw_record next_record(void) {
                                .next = tip.next,
                                .contributors_count = 2,
                                .parts_count = 2};
+    record.base.bytes[0] = (uint8_t)record.round;
     record.contributors[0] = (struct tw_contributor){.member_idx = 0, .tokens = 100};
     record.contributors[1] = (struct tw_contributor){.member_idx = 2, .tokens = 50};
     record.parts[0] = (struct tw_part){.owner_idx = 0}; /* absent */
@@ -169,6 +170,25 @@ FACT(file_gives_the_same_ledger) {
     tw_ledger_note(&read, &record);
     assert_int_equal(read.rounds, ledger.rounds + 1);
     assert_int_equal(read.unseen, 0);
+}
+
+/* The newest record's base shows which state the voters held; after a restart too. */
+FACT(base_is_of_the_newest_record) {
+    char hex[TW_ID_HEX_BYTES];
+    for (int i = 0; i < 2; i++) {
+        if (i == 0) note_rounds(3);
+        if (i == 1) tw_ledger_begin(&ledger, &tip);
+        json_t *const json = tw_ledger_json(&ledger, &(struct tw_id){{0}});
+        tw_id_hex(&tip.base, hex);
+        assert_string_equal(json_string_value(json_object_get(json, "base")), hex);
+        assert_int_equal(json_integer_value(json_object_get(json, "base_round")), 12);
+        json_decref(json);
+    }
+    memset(&tip.base, 0, sizeof(tip.base));
+    tw_ledger_begin(&ledger, &tip);
+    json_t *const json = tw_ledger_json(&ledger, &(struct tw_id){{0}});
+    assert_true(json_is_null(json_object_get(json, "base")));
+    json_decref(json);
 }
 
 /* A truncated file, or one with a changed byte, is either refused or harmless: no crash and no

@@ -450,6 +450,8 @@ FACT(ledger_looks_as_it_should) {
     ledger = (struct tw_ledger){.first_round = 12,
                                 .rounds = 3400,
                                 .unseen = 41,
+                                .base = {{0xbe, 0xef}},
+                                .base_round = 3452,
                                 .others = {.tokens = 90000, .rounds = 8, .last_round = 300},
                                 .rows_count = 2,
                                 .rows = {{.id = {{0xab}}, .parts = 7, .merged_bytes = 12000},

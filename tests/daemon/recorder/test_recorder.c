@@ -245,6 +245,16 @@ FACT(views_and_lines_have_words) {
     free(text);
     assert_string_equal(tw_words_time(time, UINT64_C(1764201600123456)),
                         "2025-11-27 00:00:00.123456 UTC");
+    struct tw_record record = {.lineage = {{1}},
+                               .round = 7,
+                               .fragment = 1,
+                               .base = {{0xbe, 0xef}},
+                               .next = {.count = 1, .members = {{.id = {{1}}, .weight = 1}}}};
+    const struct tw_action round = {
+        .kind = TW_ACT_REPORT, .u.report = {.kind = TW_REPORT_ROUND_COMMITTED, .record = &record}};
+    assert_non_null(strstr(tw_words_action(line, &round), ", base beef0000"));
+    memset(&record.base, 0, sizeof(record.base));
+    assert_non_null(strstr(tw_words_action(line, &round), ", base not told"));
     const struct tw_event step = {.kind = TW_EV_STEP, .u.step.step = 12};
     assert_string_equal(tw_words_event(line, &step), "step 12");
 }

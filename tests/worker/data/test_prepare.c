@@ -559,6 +559,28 @@ FACT(packed_inputs_give_what_plain_ones_do) {
     free(packed);
 }
 
+/* A file that is made to fill the disk is named while it is read; ordinary packed text is not. */
+FACT(packed_input_that_swells_is_named) {
+    struct prepare_fixture *const at = *state;
+    static char line[4096];
+    char *const bomb = prepare_fixture_path(at, "in/bomb.gz");
+    memset(line, 'a', sizeof(line) - 1);
+    line[sizeof(line) - 1] = '\n';
+    for (int blocks = 256; blocks <= 256 + 4096; blocks += 4096) {
+        const gzFile gz = gzopen(bomb, "wb");
+        for (int i = 0; i < blocks; i++) {
+            line[snprintf(line, 16, "document %d", i)] = ' ';
+            assert_int_equal(gzwrite(gz, line, sizeof(line)), sizeof(line));
+        }
+        assert_int_equal(gzclose(gz), Z_OK);
+        at->options.unit = TW_TEXT_LINES;
+        at->options.is_restart = true;
+        succeed(at);
+        assert_int_equal(at->summary.swollen_files, blocks > 256);
+    }
+    free(bomb);
+}
+
 /* ---- repeated calls ---------------------------------------------------------------------------
  */
 

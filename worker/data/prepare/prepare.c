@@ -36,6 +36,8 @@ struct tw_prepare_report {
     uint64_t first_taken_bytes; /* value of taken_bytes when this process began */
     struct tw_prepare_counts first;
     double start_s, shown_s;
+    size_t swollen; /* 1 + the last input that was named for its ratio; 0: none yet */
+    uint64_t swollen_files;
 };
 
 /* ---- report ---------------------------------------------------------------------------------- */
@@ -135,6 +137,30 @@ static void report_tick(struct tw_prepare_report *report, const struct tw_prepar
 /* Ends the progress line, so that a message can follow. */
 static void report_break(struct tw_prepare_report *report) {
     if (!report->is_quiet && !report->json && report->is_terminal) (void)fputc('\n', stderr);
+}
+
+/* Text is packed to a third or a tenth. Above this ratio a file is hardly text, and may be made to
+ * fill the disk. */
+enum { SWOLLEN_RATIO = 100 };
+#define SWOLLEN_BYTES (UINT64_C(16) << 20) /* smaller texts fill no disk */
+
+/* Names a packed input, once, as soon as its text is far larger than the file. */
+static void report_swollen(struct tw_prepare_report *report, const struct tw_block *block,
+                           const char *path) {
+    char packed[TW_UNITS_BYTES], text[TW_UNITS_BYTES];
+    const uint64_t bytes = block->at + block->bytes;
+    if (block->kind == TW_INPUT_TOKENS || report->swollen == block->file + 1 ||
+        bytes < SWOLLEN_BYTES || bytes / SWOLLEN_RATIO < block->taken)
+        return;
+    report->swollen = block->file + 1;
+    report->swollen_files++;
+    if (report->is_quiet) return;
+    report_break(report);
+    (void)fprintf(stderr,
+                  "thinwire: %s: %s of the file have become %s of text so far: if that is not "
+                  "meant, stop with ctrl-c and leave the file out\n",
+                  tw_prepare_shown_path(path), tw_units_bytes(packed, (double)block->taken),
+                  tw_units_bytes(text, (double)bytes));
 }
 
 /* ---- final report ---------------------------------------------------------------------------- */
@@ -658,6 +684,8 @@ static enum tw_status write_all(struct prepare *prepare, struct tw_blocks *block
     while (status == TW_OK && !writer->is_end) {
         struct tw_block *const block = tw_blocks_get(blocks, WAIT_MS);
         if (block != NULL) {
+            if (block->file < prepare->inputs.count)
+                report_swollen(&prepare->report, block, prepare->inputs.files[block->file].path);
             status = tw_prepare_write(writer, block, err);
             tw_blocks_release(blocks, block);
         }
@@ -795,6 +823,7 @@ static void summarize(const struct prepare *prepare, struct tw_prepare_summary *
     const struct tw_dataset *const dataset = &writer->shards.dataset;
     summary->counts = writer->state.counts;
     summary->hidden_files = prepare->inputs.hidden;
+    summary->swollen_files = prepare->report.swollen_files;
     memcpy(summary->first_bad, writer->state.first_bad, sizeof(summary->first_bad));
     for (uint32_t i = 0; i < dataset->shards_count; i++) {
         if (dataset->shards[i].is_heldout) summary->heldout_shards++;

@@ -84,7 +84,8 @@ struct tw_prepare_summary {
     struct tw_prepare_counts counts;
     struct tw_id dataset; /* SHA-256 of the index, the value of data.sha256 in a manifest */
     uint32_t train_shards, heldout_shards;
-    uint64_t hidden_files; /* number of files, folders and links skipped in folders */
+    uint64_t hidden_files;  /* number of files, folders and links skipped in folders */
+    uint64_t swollen_files; /* packed inputs with far more text than bytes, read by this call */
     /* message about the first skipped document or file, or "" */
     char first_bad[sizeof(((struct tw_error *)NULL)->message)];
     bool was_done; /* whether an earlier call had already finished the dataset */
