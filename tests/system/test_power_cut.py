@@ -139,7 +139,8 @@ def check_anew_meanwhile(group):
     text = subprocess.run([group.tool("thinwire"), "status", "--config", str(group.config(2))],
                           capture_output=True, text=True, check=True).stdout
     assert "While it was away the run began anew" in " ".join(text.split()), text
-    assert "`thinwire rollback` lists it as `undone`" in " ".join(text.split()), text
+    assert re.search(r"`thinwire (--config \S+ )?rollback` lists it as `undone`",
+                     " ".join(text.split())), text
     group.wait("a checkpoint of the new run", lambda: "ev=checkpoint " in group.log(2)[since[2]:])
     files = json.loads(subprocess.run(
         [group.tool("thinwire"), "rollback", "--json", "--config", str(group.config(2))],
