@@ -153,6 +153,15 @@ enum tw_exit cli_ledger(struct cli *cli) {
     return show_view(cli, &VIEW);
 }
 
+/* The events are in the daemon's memory: says where those of one that has ended are. */
+static void say_logs(const struct cli *cli) {
+    char path[TW_PATH_BYTES], logs[CLI_COMMAND_BYTES];
+    struct tw_error err;
+    if (tw_config_find(cli->config_option, path, &err) != TW_OK || access(path, F_OK) != 0) return;
+    cli_say("the events of a daemon that has ended are in its log: `%s`",
+            cli_command(path, cli_needs_sudo(path), "logs", logs));
+}
+
 enum tw_exit cli_events(struct cli *cli) {
     static const char *const OPTIONS[] = {"--follow", "--json",  "--config",
                                           "--socket", "--color", NULL};
@@ -163,7 +172,9 @@ enum tw_exit cli_events(struct cli *cli) {
         return usage != TW_EXIT_OK ? usage : follow_events(cli, &screen);
     }
     static const struct view VIEW = {"events", "/v1/events", screen_events, true};
-    return show_view(cli, &VIEW);
+    const enum tw_exit rc = show_view(cli, &VIEW);
+    if (rc == TW_EXIT_UNREACHABLE && cli->socket_option == NULL) say_logs(cli);
+    return rc;
 }
 
 enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, bool *is_taken) {
@@ -216,6 +227,17 @@ enum tw_exit cli_reload(struct cli *cli) {
     return ask_daemon(cli, "reload");
 }
 
+/* True if the link is most likely opened on another machine: this one was reached by ssh, shows no
+ * windows, or runs the node as a service. */
+static bool is_without_browser(const struct cli *cli) {
+    char path[TW_PATH_BYTES];
+    struct tw_error err;
+    const bool is_service =
+        tw_config_find(cli->config_option, path, &err) == TW_OK && cli_is_service(path);
+    return is_service || getenv("SSH_CONNECTION") != NULL ||
+           (getenv("DISPLAY") == NULL && getenv("WAYLAND_DISPLAY") == NULL);
+}
+
 enum tw_exit cli_web(struct cli *cli) {
     static const char *const OPTIONS[] = {"--new",    "--json",  "--config",
                                           "--socket", "--color", NULL};
@@ -223,10 +245,12 @@ enum tw_exit cli_web(struct cli *cli) {
     const enum tw_exit usage = cli_done(cli, "web", OPTIONS);
     if (usage != TW_EXIT_OK) return usage;
     const enum tw_exit rc = cli_ask(cli, "web", is_new ? "web?new=1" : "web", NULL);
-    if (rc == TW_EXIT_OK && getenv("SSH_CONNECTION") != NULL && isatty(STDERR_FILENO) == 1) {
-        (void)fputs("From your own machine, first `ssh -L PORT:localhost:PORT` with the port "
-                    "of the link.\n",
-                    stderr);
+    if (rc == TW_EXIT_OK && isatty(STDERR_FILENO) == 1 && is_without_browser(cli)) {
+        char host[256] = "";
+        (void)gethostname(host, sizeof(host) - 1);
+        cli_say("from another machine, first `ssh -L PORT:localhost:PORT %s` with the port of the "
+                "link",
+                host[0] != '\0' ? host : "MACHINE");
     }
     return rc;
 }

@@ -253,10 +253,10 @@ static const struct {
     {"ledger", "thinwire ledger [--watch] [--json]\n"
                "\n"
                "The part of each node in the run, by the committed rounds that this node saw:\n"
-               "tokens and their share, rounds with its work, merged parts that it owned and\n"
-               "their bytes. The numbers of a round are signed by its members. Rounds that this\n"
-               "node took over as state, without their records, are unseen and not in the sums.\n"
-               "In a run in pairs there are no such records.\n"},
+               "tokens and their share, rounds with its work, merged parts that it owned, their\n"
+               "bytes, and the last round with its work. The numbers of a round are signed by\n"
+               "its members. Rounds that this node took over as state, without their records,\n"
+               "are unseen and not in the sums. In a run in pairs there are no such records.\n"},
     {"events", "thinwire events [--watch] [--json]\n"
                "thinwire events --follow [--json]\n"
                "\n"

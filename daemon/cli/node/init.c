@@ -19,6 +19,7 @@
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/node/node_start.h"
 #include "daemon/cli/node/owner.h"
+#include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
 
 /* ---- questions on a terminal ----------------------------------------------------------------- */
@@ -51,6 +52,9 @@ static enum tw_status check_upload(const char *answer, struct tw_error *err) {
     return TW_CONFIG;
 }
 
+/* Files of the folder that are looked at for a suggestion, and bytes of all that are hashed. */
+enum { SUGGEST_FILES_MAX = 100, SUGGEST_BYTES_MAX = 256 << 20 };
+
 static const struct question QUESTIONS[] = {
     {"run", "Manifest of the run (`thinwire run new` makes one)", check_run},
     {"data", "Text or dataset to train on, unless other nodes have it", check_data},
@@ -69,7 +73,7 @@ static enum tw_exit check_listen(const struct tw_config *config) {
         const enum tw_status status = cli_listen_check(address, &any, false, false, &err);
         if (status == TW_CONFIG)
             return cli_fail(TW_EXIT_USAGE, "--listen: %s; nothing was made", err.message);
-        if (status != TW_OK) (void)fprintf(stderr, "thinwire: for the start: %s\n", err.message);
+        if (status != TW_OK) cli_say("for the start: %s", err.message);
     }
     return TW_EXIT_OK;
 }
@@ -103,7 +107,6 @@ enum tw_exit init_check(const struct node_files *files, bool has_run) {
  * /etc, where the guide has it. "" if there is none, or more than one. */
 static void suggest_run(const struct node_files *files, char path[TW_PATH_BYTES]) {
     const char *const patterns[] = {"*.manifest", "/etc/*.manifest"};
-    struct tw_error err;
     path[0] = '\0';
     for (unsigned i = 0; i < (cli_is_service(files->config_path) ? 2 : 1) && path[0] == '\0'; i++) {
         glob_t found;
@@ -112,7 +115,31 @@ static void suggest_run(const struct node_files *files, char path[TW_PATH_BYTES]
             (void)snprintf(path, TW_PATH_BYTES, "%s", found.gl_pathv[0]);
         globfree(&found);
     }
-    if (path[0] != '\0' && check_run(path, &err) != TW_OK) path[0] = '\0';
+}
+
+/* Writes the data that an empty answer means: the only text or dataset of this folder that is the
+ * run's, of the manifest that was named. "" if there is none, or more than one. */
+static void suggest_data(const struct node_files *files, char path[TW_PATH_BYTES]) {
+    static struct tw_run run;
+    static struct cli_data data;
+    const char *const manifest = node_files_value(files, "run");
+    struct tw_error err;
+    glob_t found;
+    path[0] = '\0';
+    if (manifest == NULL || cli_manifest_load(manifest, &run, &err) != TW_OK ||
+        tw_id_is_zero(&run.data.sha256) || glob("*", 0, NULL, &found) != 0)
+        return;
+    off_t left_bytes = SUGGEST_BYTES_MAX;
+    for (size_t i = 0, count = 0; i < found.gl_pathc && i < SUGGEST_FILES_MAX; i++) {
+        struct stat info;
+        const char *const name = found.gl_pathv[i];
+        if (strlen(name) >= TW_PATH_BYTES || stat(name, &info) != 0 || info.st_size > left_bytes)
+            continue;
+        left_bytes -= info.st_size;
+        if (cli_data_of_run(name, &run, &data, &err) != TW_OK) continue;
+        (void)snprintf(path, TW_PATH_BYTES, "%s", count++ == 0 ? name : "");
+    }
+    globfree(&found);
 }
 
 /* Asks one question. An empty line sets `answer` to the suggestion in brackets, or to "". */
@@ -121,6 +148,8 @@ static enum tw_exit ask(const struct node_files *files, const struct question *q
     struct tw_error err = {0};
     char suggested[TW_PATH_BYTES] = "";
     if (question->check == check_run) suggest_run(files, suggested);
+    if (question->check == check_data) suggest_data(files, suggested);
+    if (check_answer(files, question, suggested, true, &err) != TW_OK) suggested[0] = '\0';
     for (unsigned i = 0; i < TRIES; i++) {
         const bool has = suggested[0] != '\0';
         (void)printf("%s%s%s%s: ", question->text, has ? " [" : "", suggested, has ? "]" : "");
@@ -500,8 +529,7 @@ static enum tw_exit take_values(const struct cli *cli, struct init *init) {
         const char *const value = node_files_value(files, TAKEN[i]);
         if (value == NULL) continue;
         rc = node_files_add_value(files, TAKEN[i], value);
-        if (rc == TW_EXIT_OK)
-            (void)fprintf(stderr, "thinwire: %s now has %s = %s\n", path, TAKEN[i], value);
+        if (rc == TW_EXIT_OK) cli_say("%s now has %s = %s", path, TAKEN[i], value);
     }
     files->count = 0;
     return rc;

@@ -166,7 +166,7 @@ static enum tw_exit ticket_read(char *line, struct tw_ticket *ticket) {
     explicit_bzero(text, sizeof(text));
     char late[TW_TICKET_AGE_BYTES];
     if (status == TW_OK && cli_ticket_is_late(ticket, (uint64_t)time(NULL), late))
-        (void)fprintf(stderr, "thinwire: %s\n", late);
+        cli_say("%s", late);
     if (status == TW_OK) return TW_EXIT_OK;
     return cli_fail(TW_EXIT_USAGE, "join: %s%s", err.message,
                     is_file ? "; from a file: thinwire join - <FILE" : "");
@@ -367,7 +367,8 @@ static enum tw_exit listen_check(const struct join *join) {
     struct tw_error err;
     for (uint32_t i = 0; i < config->network.listen_count; i++) {
         const char *const address = config->network.listen[i].text;
-        if (cli_listen_check(address, &any, false, false, &err) == TW_OK) continue;
+        const enum tw_status status = cli_listen_check(address, &any, false, false, &err);
+        if (status == TW_OK || status == TW_CONFIG) continue; /* init_check refuses a wrong one */
         return cli_fail(TW_EXIT_PORT,
                         "join: %s. No node was made, and the ticket was not used: --listen names "
                         "another address, such as 0.0.0.0:4748",
@@ -378,8 +379,8 @@ static enum tw_exit listen_check(const struct join *join) {
 
 static enum tw_exit make_node(struct join *join) {
     enum tw_exit rc = node_files_plan(&join->files);
+    if (rc == TW_EXIT_OK) rc = listen_check(join); /* first, for it refuses a busy port */
     if (rc == TW_EXIT_OK) rc = init_check(&join->files, false);
-    if (rc == TW_EXIT_OK) rc = listen_check(join);
     if (rc == TW_EXIT_OK) rc = place_check(join);
     if (rc == TW_EXIT_OK) rc = node_files_folders(&join->files);
     if (rc == TW_EXIT_OK) rc = identity_have(join);
@@ -423,14 +424,13 @@ static void warn_of_room(const struct join *join) {
     const double free_bytes = (double)info.f_bavail * (double)info.f_frsize,
                  wanted_bytes = (double)tw_memory_plan_disk(&memory.plan, &layout, false);
     if (free_bytes >= wanted_bytes) return;
-    (void)fprintf(stderr,
-                  "thinwire: the disk of %s has %s free, and %s are needed for checkpoints and "
-                  "logs%s: free some space, or move state_dir to a larger disk\n",
-                  folder, tw_units_bytes(free_text, free_bytes),
-                  tw_units_bytes(wanted_text, wanted_bytes),
-                  join->run.data.form == TW_FORM_DATASET && join->files.config.node.data[0] == '\0'
-                      ? ", beside the data"
-                      : "");
+    cli_say("the disk of %s has %s free, and %s are needed for checkpoints and "
+            "logs%s: free some space, or move state_dir to a larger disk",
+            folder, tw_units_bytes(free_text, free_bytes),
+            tw_units_bytes(wanted_text, wanted_bytes),
+            join->run.data.form == TW_FORM_DATASET && join->files.config.node.data[0] == '\0'
+                ? ", beside the data"
+                : "");
 }
 
 static void print_result(const struct join *join, const char *hex) {
@@ -472,7 +472,7 @@ static enum tw_exit take_data(struct join *join) {
     if (rc == TW_EXIT_OK) rc = node_files_add_value(&join->files, "data", data);
     if (rc != TW_EXIT_OK) return rc;
     (void)snprintf(known, sizeof(join->files.config.node.data), "%s", data);
-    (void)fprintf(stderr, "thinwire: %s now has data = %s\n", join->files.config_path, data);
+    cli_say("%s now has data = %s", join->files.config_path, data);
     return TW_EXIT_OK;
 }
 
@@ -492,8 +492,7 @@ static void say_kept(const struct join *join) {
         }
     }
     if (list[0] != '\0')
-        (void)fprintf(stderr, "thinwire: %s is kept as it is: set %s there\n",
-                      join->files.config_path, list);
+        cli_say("%s is kept as it is: set %s there", join->files.config_path, list);
 }
 
 /* The node is made, but lacks the text: says where to name it, and how to start then. */

@@ -23,6 +23,7 @@
 #include "daemon/cli/common/ended.h"
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/node_user.h"
+#include "daemon/cli/common/page.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/net/socket.h"
 #include "daemon/store/checkpoint.h"
@@ -388,6 +389,7 @@ static enum tw_exit start_units(const struct node_files *files, FILE *to) {
 /* Prints the end of the log of a daemon that failed at the start. Skips the first `begin` bytes,
  * which are of earlier processes. */
 static void log_tail(const char *path, long begin) {
+    enum { NARROW = 60 }; /* columns of a narrower terminal, which breaks the lines itself */
     char text[1024];
     FILE *const file = fopen(path, "re");
     if (file == NULL) return;
@@ -398,7 +400,11 @@ static void log_tail(const char *path, long begin) {
     (void)fclose(file);
     text[size] = '\0';
     const char *said = strstr(text, "thinwired: ");
-    (void)fputs(said != NULL ? said : text, stderr);
+    if (said == NULL) said = text;
+    if (isatty(STDERR_FILENO) == 1)
+        page_print(stderr, page_width(STDERR_FILENO, NARROW), said);
+    else
+        (void)fputs(said, stderr);
 }
 
 static int spawn_daemon(const struct node_files *files, const char *log, pid_t *pid) {

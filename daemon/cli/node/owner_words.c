@@ -138,10 +138,8 @@ static enum tw_exit certs_print(const struct cli *cli, const struct sign *sign,
     } else if (sign->out == NULL) {
         (void)fputs(text, stdout);
     }
-    (void)fprintf(
-        stderr,
-        "Node %.8s is admitted until %s%s, once it has this: `thinwire owner import FILE` "
-        "there.\n",
+    cli_say(
+        "Node %.8s is admitted until %s%s, once it has this: `thinwire owner import FILE` there.",
         hex, until, tw_certs_has_vote(certs) ? "" : " (it trains, but does not vote)");
     return TW_EXIT_OK;
 }
@@ -301,9 +299,7 @@ enum tw_exit owner_pause_run(struct cli *cli, bool is_paused) {
     enum tw_exit rc = cli_done(cli, verb, OPTIONS);
     if (rc == TW_EXIT_OK) rc = owner_place_find(cli, revoke.run, &place);
     if (rc == TW_EXIT_MANIFEST)
-        (void)fprintf(stderr,
-                      "Without an owner no node obeys another: use `thinwire %s` on each node.\n",
-                      verb);
+        cli_say("Without an owner no node obeys another: use `thinwire %s` on each node.", verb);
     if (rc == TW_EXIT_OK) rc = list_open(&revoke, &place, &list, path);
     if (rc != TW_EXIT_OK) return rc;
     if (tw_revoked_is_paused(&list) == is_paused)

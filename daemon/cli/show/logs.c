@@ -17,6 +17,7 @@
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/node/node_start.h"
 #include "daemon/cli/show/follow.h"
+#include "daemon/cli/show/screen.h"
 
 enum { BLOCK_BYTES = 64 * 1024, LINES_MAX = 1000000 };
 
@@ -272,8 +273,6 @@ enum tw_exit cli_logs(struct cli *cli) {
 
 /* ---- events, as they come -------------------------------------------------------------------- */
 
-enum { TIME_BYTES = 32 };
-
 struct follow {
     uint64_t boot, id; /* numbers of the newest event printed; 0: none yet */
     bool is_json, is_waiting;
@@ -285,16 +284,7 @@ static uint64_t number_of(const json_t *json, const char *key) {
     return value > 0 ? (uint64_t)value : 0;
 }
 
-/* Writes the event's local time, such as "2026-01-31 12:00:00". */
-static void local_time(const json_t *event, char text[TIME_BYTES]) {
-    const time_t at = time(NULL) - (time_t)json_num(event, "age_s");
-    struct tm local;
-    (void)localtime_r(&at, &local);
-    (void)strftime(text, TIME_BYTES, "%Y-%m-%d %H:%M:%S", &local);
-}
-
 static void print_event(const struct follow *follow, json_t *event) {
-    char time[TIME_BYTES];
     if (follow->is_json) {
         (void)json_object_del(event, "age_s"); /* an age is true only at the moment of the answer */
         (void)json_object_set_new(event, "boot", json_integer((json_int_t)follow->boot));
@@ -302,12 +292,7 @@ static void print_event(const struct follow *follow, json_t *event) {
         (void)fputc('\n', stdout);
         return;
     }
-    local_time(event, time);
-    struct line line = line_begin(&follow->screen, NULL);
-    line_put(&line, DIM, "%s  ", time);
-    line_put(&line, json_yes(event, "warning") ? YELLOW : PLAIN, "%s", json_str(event, "name"));
-    line_put(&line, DIM, "  %s", json_str(event, "text"));
-    line_end(&line);
+    screen_event(&follow->screen, event);
 }
 
 /* Prints the new events of an answer, oldest first. */
@@ -323,10 +308,8 @@ static void print_new(struct follow *follow, const json_t *answer) {
         const uint64_t id = number_of(event, "id");
         if (id <= follow->id) continue;
         if (follow->id > 0 && id > follow->id + 1)
-            (void)fprintf(stderr,
-                          "thinwire: %" PRIu64
-                          " events came too fast to be seen; `thinwire logs` has them\n",
-                          id - follow->id - 1);
+            cli_say("%" PRIu64 " events came too fast to be seen; `thinwire logs` has them",
+                    id - follow->id - 1);
         print_event(follow, event);
         follow->id = id;
     }

@@ -17,5 +17,7 @@ void screen_ledger(const struct screen *screen, const json_t *ledger);
 /* Prints GET /v1/versions. */
 void screen_versions(const struct screen *screen, const json_t *versions);
 void screen_events(const struct screen *screen, const json_t *events);
+/* Prints one event with its local time: the line of `events` and of `events --follow`. */
+void screen_event(const struct screen *screen, const json_t *event);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/units.h"
 #include "daemon/cli/common/json_path.h"
@@ -264,7 +265,7 @@ static void print_ledger_row(const struct screen *screen, const json_t *row, int
     const bool is_self = json_yes(row, "is_self");
     struct line line = line_begin(screen, NULL);
     line_put(&line, is_self ? GREEN : PLAIN, "  %-*.*s ", width, width, name_of(row, "others"));
-    line_put(&line, PLAIN, "%9s %8s %9s %9s %9s %9s",
+    line_put(&line, PLAIN, "%9s %7s %9s %9s %9s %10s",
              tw_units_count(tokens, json_num(row, "tokens")),
              tw_units_percent(share, json_num(row, "token_share_ratio")),
              tw_units_count(rounds, json_num(row, "rounds")),
@@ -285,8 +286,8 @@ void screen_ledger(const struct screen *screen, const json_t *json) {
         return;
     }
     const int width = name_width(nodes, ID_DIGITS);
-    line_put(&line, DIM, "  %-*s %9s %8s %9s %9s %9s %9s", width, "node", "tokens", "of these",
-             "rounds", "parts", "merged", "last in");
+    line_put(&line, DIM, "  %-*s %9s %7s %9s %9s %9s %10s", width, "node", "tokens", "share",
+             "rounds", "parts", "bytes", "last round");
     line_end(&line);
     for (size_t i = 0; i < json_array_size(nodes); i++)
         print_ledger_row(screen, json_array_get(nodes, i), width);
@@ -309,17 +310,23 @@ void screen_ledger(const struct screen *screen, const json_t *json) {
     line_end(&line);
 }
 
+void screen_event(const struct screen *screen, const json_t *event) {
+    char text[32];
+    const time_t at = time(NULL) - (time_t)json_num(event, "age_s");
+    struct tm local;
+    (void)localtime_r(&at, &local);
+    (void)strftime(text, sizeof(text), "%m-%d %H:%M:%S", &local);
+    struct line line = line_begin(screen, NULL);
+    line_put(&line, DIM, "%s  ", text);
+    line_put(&line, json_yes(event, "warning") ? YELLOW : PLAIN, "%s", json_str(event, "name"));
+    line_put(&line, DIM, "  %s", json_str(event, "text"));
+    line_end(&line);
+}
+
 void screen_events(const struct screen *screen, const json_t *json) {
     const json_t *const events = json_at(json, "events");
-    for (size_t i = json_array_size(events); i-- > 0;) { /* newest last, like a log */
-        const json_t *const event = json_array_get(events, i);
-        char age[TW_UNITS_BYTES];
-        struct line line = line_begin(screen, NULL);
-        line_put(&line, DIM, "%10s ago  ", tw_units_duration(age, json_num(event, "age_s")));
-        line_put(&line, json_yes(event, "warning") ? YELLOW : PLAIN, "%s", json_str(event, "name"));
-        line_put(&line, DIM, "  %s", json_str(event, "text"));
-        line_end(&line);
-    }
+    for (size_t i = json_array_size(events); i-- > 0;) /* newest last, like a log */
+        screen_event(screen, json_array_get(events, i));
 }
 
 /* ---- versions of members --------------------------------------------------------------------- */

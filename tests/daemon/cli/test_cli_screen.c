@@ -1,5 +1,6 @@
 /* The screens, drawn from one fixed view, are compared with the files in tests/golden/cli/. Set
  * TW_GOLDEN_WRITE=1 to write these files again, and review the difference. */
+#include <ctype.h>
 #include <math.h>
 
 #include "base/units.h"
@@ -394,6 +395,9 @@ FACT(lists_look_as_they_should) {
     draw(screen_rounds, tw_view_json_rounds(&view), UTF8, 80);
     assert_string_equal(drawn, "No rounds yet; `thinwire status` shows whether peers are alive.\n");
     draw(screen_events, tw_view_json_events(&view), UTF8, 80);
+    for (char *line = drawn; *line != '\0'; line = strchr(line, '\n') + 1)
+        for (unsigned i = 0; i < strlen("01-31 12:00:00"); i++)
+            if (isdigit((unsigned char)line[i])) line[i] = '0'; /* the time of the test */
     compare("events.txt");
 }
 

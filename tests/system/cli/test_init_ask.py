@@ -63,7 +63,13 @@ def main():
         status, shown = talk([thinwire, "init", "--dir", "two", "--run", "manifest"], ["", ""])
         assert status == 0 and PROMPTS[0] not in shown, shown
         keys = keys_of(folder / "two" / "node.conf")
-        assert keys["run"] == f"{folder}/manifest" and not {"data", "upload"} & keys.keys(), keys
+        assert keys["run"] == f"{folder}/manifest" and "upload" not in keys, keys
+
+        # The run's own text is suggested among other files.
+        (folder / "other").write_text("another text\n" * 4000, encoding="utf-8")
+        status, shown = talk([thinwire, "init", "--dir", "six", "--run", "manifest"], ["", ""])
+        assert status == 0 and "unless other nodes have it [text]: " in shown, shown
+        assert keys_of(folder / "six" / "node.conf")["data"] == f"{folder}/text", shown
 
         # The only manifest of the folder is suggested, and an empty answer takes it.
         (folder / "manifest").rename(folder / "asked.manifest")
