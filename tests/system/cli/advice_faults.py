@@ -314,7 +314,8 @@ def silent(at):
     at.good("thinwire status")
 
 
-@situation("faults", "thinwire: % events came too fast to be seen")
+@situation("faults", "% events came too fast to be seen",
+           "the events of a daemon that has ended are in its log")
 def many_events(at):
     """A terminal that was stopped, while more happened than the daemon keeps."""
     at.node("a")
@@ -330,6 +331,10 @@ def many_events(at):
                    (at.folder / "seen").read_text())
     if "paused" not in at.follow(said, "events came too fast"):
         raise Wrong("the log lacks them")
+    at.good("thinwire leave")
+    said = at.bad("thinwire events")
+    if "paused" not in at.follow(said, "the events of a daemon that has ended"):
+        raise Wrong("the log of the daemon that has ended lacks them")
 
 
 # ---- before there is a node ----------------------------------------------------------------
