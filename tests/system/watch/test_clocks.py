@@ -43,7 +43,8 @@ def check(group, shift):
     assert "The clock of n1" in said, said
     group.kill(1)
     group.start(1)
-    group.wait("the right clock", lambda: ahead(group, 0) is not None and abs(ahead(group, 0)) < 9)
+    group.wait("the right clock",
+               lambda: (seen := ahead(group, 0)) is not None and abs(seen) < 9)
     assert told(group, 0) is None and told(group, 1) is None
 
 
