@@ -122,13 +122,26 @@ enum tw_proof_of_state tw_state_prove(struct tw_node *node, uint32_t fragment) {
     return tw_id_equal(digest, &fetch->offer.digest) ? TW_STATE_PROVEN : TW_STATE_REFUTED;
 }
 
+/* Linked other voters that say that they lack the run's state. As many as may lie do not count. */
+static uint32_t count_voters_behind(const struct tw_node *node) {
+    uint32_t behind = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const struct link *link = &node->links[i];
+        if (!link->is_up || !link->has_status || link->status.state != TW_STATE_RECEIVER) continue;
+        behind += tw_membership_voter(node, i) >= 0;
+    }
+    return behind > tw_membership_liars_max(node) ? behind : 0;
+}
+
 bool tw_state_is_provable(struct tw_node *node, uint32_t fragment) {
     const uint64_t next = tw_progress_from(node, fragment, node->fetch[fragment].offer.rounds);
     const uint64_t end_us = node->pace.last_commit_us + node->cfg.orphan_us;
     const uint32_t voters = tw_bits(node->voters);
     const bool is_ours = tw_membership_voter(node, NO_PEER) >= 0;
     if (next < node->at.rounds) return false; /* that round was decided, and tells no digest */
-    if (voters < 2 || voters - is_ours < tw_membership_votes_needed(node)) return false;
+    if (voters < 2) return false;
+    const uint32_t missing = count_voters_behind(node) + (is_ours ? 1 : 0);
+    if (voters < tw_membership_votes_needed(node) + missing) return false;
     if (node->now_us >= end_us) return false;
     tw_act_wake(node, end_us);
     return true;
