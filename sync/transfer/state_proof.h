@@ -22,7 +22,7 @@ enum tw_proof_of_state {
 enum tw_proof_of_state tw_state_prove(struct tw_node *node, uint32_t fragment);
 
 /* True if a record to come may prove the state that node->fetch[fragment] offers: the group decides
- * rounds, and can do so without this node. */
+ * rounds, and can do so without this node and without voters that lack the state as well. */
 bool tw_state_is_provable(struct tw_node *node, uint32_t fragment);
 
 /* Takes a digest of the run's end from the peer that was asked. */
