@@ -50,12 +50,10 @@ static enum tw_exit check_saved(struct cli *cli) {
 }
 
 enum tw_exit cli_leave(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--unsaved", "--json",  "--config",
-                                          "--socket",  "--color", NULL};
     char socket_path[TW_PATH_BYTES];
     bool is_taken = false;
     const bool is_unsaved = cli_flag(cli, "--unsaved");
-    enum tw_exit rc = cli_done(cli, "leave", OPTIONS);
+    enum tw_exit rc = cli_done(cli, "leave");
     if (rc == TW_EXIT_OK) rc = cli_socket(cli, socket_path);
     if (rc == TW_EXIT_OK && !is_unsaved) rc = check_saved(cli);
     if (rc != TW_EXIT_OK) return rc;

@@ -15,7 +15,6 @@ static enum tw_exit check_rate(const char *rate) {
 }
 
 enum tw_exit cli_limit(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
     const char *what = cli_operand(cli), *rate = cli_operand(cli);
     char path[128] = "limit";
     const bool is_up = what != NULL && strcmp(what, "upload") == 0;
@@ -29,7 +28,7 @@ enum tw_exit cli_limit(struct cli *cli) {
                         "limit %s: which rate? 5mbit, off for the configured one, or 0 for none",
                         what);
     }
-    const enum tw_exit usage = cli_done(cli, "limit", OPTIONS);
+    const enum tw_exit usage = cli_done(cli, "limit");
     if (usage != TW_EXIT_OK) return usage;
     if (rate != NULL) {
         const enum tw_exit checked = check_rate(rate);

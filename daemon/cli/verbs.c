@@ -109,12 +109,10 @@ static enum tw_exit watch_view(struct cli *cli, const struct view *view, double 
 }
 
 static enum tw_exit show_view(struct cli *cli, const struct view *view) {
-    static const char *const OPTIONS[] = {"--watch",  "--every", "--json", "--config",
-                                          "--socket", "--color", NULL};
     const char *every = "2";
     const bool is_watch = cli_flag(cli, "--watch");
     (void)cli_option(cli, "--every", &every);
-    const enum tw_exit usage = cli_done(cli, view->verb, OPTIONS);
+    const enum tw_exit usage = cli_done(cli, view->verb);
     if (usage != TW_EXIT_OK) return usage;
     char *end;
     const double every_s = strtod(every, &end);
@@ -163,11 +161,9 @@ static void say_logs(const struct cli *cli) {
 }
 
 enum tw_exit cli_events(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--follow", "--json",  "--config",
-                                          "--socket", "--color", NULL};
     const bool is_short = cli_flag(cli, "-f");
     if (cli_flag(cli, "--follow") || is_short) {
-        const enum tw_exit usage = cli_done(cli, "events", OPTIONS);
+        const enum tw_exit usage = cli_done(cli, "events");
         const struct screen screen = screen_of(cli);
         return usage != TW_EXIT_OK ? usage : follow_events(cli, &screen);
     }
@@ -202,8 +198,7 @@ enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, 
 }
 
 static enum tw_exit ask_daemon(struct cli *cli, const char *verb) {
-    static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
-    const enum tw_exit rc = cli_done(cli, verb, OPTIONS);
+    const enum tw_exit rc = cli_done(cli, verb);
     return rc != TW_EXIT_OK ? rc : cli_ask(cli, verb, verb, NULL);
 }
 
@@ -239,10 +234,8 @@ static bool is_without_browser(const struct cli *cli) {
 }
 
 enum tw_exit cli_web(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--new",    "--json",  "--config",
-                                          "--socket", "--color", NULL};
     const bool is_new = cli_flag(cli, "--new");
-    const enum tw_exit usage = cli_done(cli, "web", OPTIONS);
+    const enum tw_exit usage = cli_done(cli, "web");
     if (usage != TW_EXIT_OK) return usage;
     const enum tw_exit rc = cli_ask(cli, "web", is_new ? "web?new=1" : "web", NULL);
     if (rc == TW_EXIT_OK && isatty(STDERR_FILENO) == 1 && is_without_browser(cli)) {
@@ -256,13 +249,12 @@ enum tw_exit cli_web(struct cli *cli) {
 }
 
 enum tw_exit cli_unban(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
     const char *const node = cli_operand(cli);
     char path[TW_ID_HEX_BYTES + 16], hex[TW_ID_HEX_BYTES];
     struct tw_id id;
     if (node == NULL)
         return cli_fail(TW_EXIT_USAGE, "unban: which node? `thinwire peers` names the banned ones");
-    enum tw_exit rc = cli_done(cli, "unban", OPTIONS);
+    enum tw_exit rc = cli_done(cli, "unban");
     /* The daemon finds the beginning of a banned node's id itself, which may be no peer now. */
     const bool is_begin =
         strlen(node) < TW_ID_HEX_BYTES && strspn(node, "0123456789abcdef") == strlen(node);

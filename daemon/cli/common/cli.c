@@ -19,7 +19,11 @@
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/common/page.h"
 
-enum { TERMINAL_MIN = 60 }; /* columns of a narrower terminal, which breaks the lines itself */
+enum {
+    TERMINAL_MIN = 60, /* columns of a narrower terminal, which breaks the lines itself */
+    OPTION_BYTES = 64,
+    OPTIONS_MAX = 96, /* options that a help page names, with repetitions */
+};
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
@@ -95,33 +99,64 @@ char *cli_operand(struct cli *cli) {
     return NULL;
 }
 
-enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const *known) {
-    size_t count = 0;
-    bool has_json = false;
-    for (; known != NULL && known[count] != NULL; count++) {
-        has_json = has_json || strcmp(known[count], "--json") == 0;
+/* Options that every command understands. */
+#define EVERYWHERE "--json --config --socket --color --help"
+
+/* Copies the next option that the text names, such as --upload, and moves *at behind it. Returns
+ * false if there is none. */
+static bool next_option(const char **at, char name[OPTION_BYTES]) {
+    for (const char *begin = *at; (begin = strstr(begin, "--")) != NULL;) {
+        const size_t size = 2 + strspn(begin + 2, "abcdefghijklmnopqrstuvwxyz-");
+        *at = begin += size;
+        if (size == 2 || size >= OPTION_BYTES) continue;
+        (void)snprintf(name, OPTION_BYTES, "%.*s", (int)size, begin - size);
+        return true;
     }
-    if (cli->json && !has_json) return cli_fail(TW_EXIT_USAGE, "%s: there is no --json", verb);
+    return false;
+}
+
+/* Reads the options that the command's help page names. Returns their number. */
+static size_t options_of(const char *topic, char names[OPTIONS_MAX][OPTION_BYTES]) {
+    const char *const texts[] = {EVERYWHERE, cli_help_text(topic)};
+    size_t count = 0;
+    for (size_t i = 0; i < 2; i++) {
+        const char *at = texts[i];
+        while (at != NULL && count < OPTIONS_MAX && next_option(&at, names[count])) count++;
+    }
+    return count;
+}
+
+enum tw_exit cli_done(const struct cli *cli, const char *verb) {
+    static char names[OPTIONS_MAX][OPTION_BYTES];
+    const char *known[OPTIONS_MAX];
+    char name[OPTION_BYTES], topic[OPTION_BYTES];
     if (cli->argc == 0) return TW_EXIT_OK;
-    char name[64];
     const char *const left = cli->argv[0];
     (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(left, "="), left);
+    /* the page of the first word also covers subcommands, such as `run keys` */
+    (void)snprintf(topic, sizeof(topic), "%.*s", (int)strcspn(verb, " "), verb);
+    const size_t count = options_of(topic, names);
     for (size_t i = 0; i < count; i++) {
-        if (strcmp(known[i], name) == 0) {
-            const bool has_value =
-                left[strlen(name)] == '=' || (cli->argc > 1 && cli->argv[1][0] != '-');
-            return cli_fail(TW_EXIT_USAGE, "%s: %s %s", verb, name,
-                            has_value ? "is given twice, or takes no value"
-                                      : "wants a value, or is given twice");
-        }
+        known[i] = names[i];
+        if (strcmp(known[i], name) != 0) continue;
+        const bool has_value =
+            left[strlen(name)] == '=' || (cli->argc > 1 && cli->argv[1][0] != '-');
+        return cli_fail(TW_EXIT_USAGE, "%s: %s %s%s", verb, name,
+                        has_value ? "is given twice, or takes no value"
+                                  : "wants a value, or is given twice",
+                        strcmp(topic, verb) == 0 ? "" : ", or is no option of this command");
     }
     const char *const near = tw_nearest(name, known, count);
     if (near != NULL) {
         return cli_fail(TW_EXIT_USAGE, "%s: `%s` is unknown; did you mean %s?", verb, left, near);
     }
-    /* the help page named by the first word also covers subcommands, such as `run keys` */
-    return cli_fail(TW_EXIT_USAGE, "%s: `%s` is %s; `thinwire help %.*s` explains it", verb, left,
-                    left[0] == '-' ? "unknown" : "too much", (int)strcspn(verb, " "), verb);
+    return cli_fail(TW_EXIT_USAGE, "%s: `%s` is %s; `thinwire help %s` explains it", verb, left,
+                    left[0] == '-' ? "unknown" : "too much", topic);
+}
+
+enum tw_exit cli_done_text(const struct cli *cli, const char *verb) {
+    return cli->json ? cli_fail(TW_EXIT_USAGE, "%s: there is no --json", verb)
+                     : cli_done(cli, verb);
 }
 
 enum tw_exit cli_config(const struct cli *cli, struct tw_config *config) {

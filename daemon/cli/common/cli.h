@@ -47,9 +47,11 @@ bool cli_option(struct cli *cli, const char *name, const char **value);
 bool cli_flag(struct cli *cli, const char *name);
 /* Returns the next argument that is not an option, or NULL. The caller may overwrite it. */
 char *cli_operand(struct cli *cli);
-/* Refuses arguments that no call has read, and --json if `known` does not list it. `known` lists
- * the command's options, for suggestions. Returns TW_EXIT_OK or TW_EXIT_USAGE. */
-enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const *known);
+/* Refuses arguments that no call has read, with a suggestion from the options in the help page of
+ * the command. `verb`: the command, such as "owner sign". Returns TW_EXIT_OK or TW_EXIT_USAGE. */
+enum tw_exit cli_done(const struct cli *cli, const char *verb);
+/* The same for a command without --json. */
+enum tw_exit cli_done_text(const struct cli *cli, const char *verb);
 
 /* ---- configuration and socket -----------------------------------------------------------------
  */

@@ -722,7 +722,7 @@ enum tw_exit cli_help(struct cli *cli) {
     const char *const topic = cli_operand(cli);
     /* `help run new`: the page of the first word has the second. */
     if (topic != NULL && cli_help_text(topic) != NULL) (void)cli_operand(cli);
-    const enum tw_exit rc = cli_done(cli, "help", NULL);
+    const enum tw_exit rc = cli_done_text(cli, "help");
     if (rc != TW_EXIT_OK) return rc;
     if (topic != NULL && strcmp(topic, "exit-codes") == 0) {
         print_exit_codes();
@@ -746,8 +746,7 @@ enum tw_exit cli_help(struct cli *cli) {
 }
 
 enum tw_exit cli_version(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json", NULL};
-    const enum tw_exit rc = cli_done(cli, "version", OPTIONS);
+    const enum tw_exit rc = cli_done(cli, "version");
     if (rc != TW_EXIT_OK) return rc;
     (void)printf(cli->json ? "{\"version\": \"%s\", \"protocol\": \"thinwire/1\"}\n"
                            : "thinwire %s, protocol thinwire/1\n",

@@ -187,8 +187,6 @@ static bool config_open(const struct cli *cli, struct doctor *doctor, bool *is_o
 }
 
 enum tw_exit cli_doctor(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json",  "--config",   "--socket",
-                                          "--color", "--patience", NULL};
     static struct doctor doctor;
     const char *patience = "5", *end = NULL;
     bool is_other_user = false;
@@ -196,7 +194,7 @@ enum tw_exit cli_doctor(struct cli *cli) {
     char command[CLI_COMMAND_BYTES];
     (void)cli_option(cli, "--patience", &patience);
     char *const line = cli_operand(cli);
-    const enum tw_exit usage = cli_done(cli, "doctor", OPTIONS);
+    const enum tw_exit usage = cli_done(cli, "doctor");
     if (usage != TW_EXIT_OK) return usage;
     const double patience_s = strtod(patience, (char **)&end);
     if (*end != 0 || !(patience_s >= 0.1 && patience_s <= 60)) {

@@ -221,13 +221,12 @@ static void check_files(const struct tw_config *config, struct findings *finding
 }
 
 static enum tw_exit check_config(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--config", "--json", NULL};
     static struct tw_config config;
     char what[TW_PATH_BYTES + 32];
     struct findings findings = {.rc = TW_EXIT_OK};
     struct tw_error err = {0};
     const char *const path = cli_operand(cli);
-    enum tw_exit rc = cli_done(cli, "config check", OPTIONS);
+    enum tw_exit rc = cli_done(cli, "config check");
     if (rc != TW_EXIT_OK) return rc;
     if (path != NULL) cli->config_option = path;
     rc = cli_node_config(cli, &config);
@@ -262,7 +261,7 @@ static enum tw_exit check_config(struct cli *cli) {
 
 static enum tw_exit print_example(struct cli *cli) {
     static char text[TEXT_BYTES];
-    const enum tw_exit rc = cli_done(cli, "config example", NULL);
+    const enum tw_exit rc = cli_done_text(cli, "config example");
     if (rc != TW_EXIT_OK) return rc;
     (void)tw_config_example(text, sizeof(text));
     (void)fputs(text, stdout);
@@ -301,11 +300,10 @@ static void show_json(char *text) {
 }
 
 static enum tw_exit show_config(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--config", "--json", NULL};
     static struct tw_config config;
     static char text[TEXT_BYTES];
     const char *const path = cli_operand(cli);
-    enum tw_exit rc = cli_done(cli, "config show", OPTIONS);
+    enum tw_exit rc = cli_done(cli, "config show");
     if (path != NULL) cli->config_option = path;
     if (rc == TW_EXIT_OK) rc = cli_config(cli, &config);
     if (rc != TW_EXIT_OK) return rc;

@@ -430,13 +430,12 @@ static const char *renew_certs(const struct tw_config *config, const struct tw_i
 
 /* Gives a configured node another key, for a copy of another node. The old key stays beside it. */
 static enum tw_exit renew_key(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--new-key", "--config", "--json", NULL};
     static struct tw_config config;
     char path[TW_PATH_BYTES + 16], old[TW_PATH_BYTES + 24], hex[TW_ID_HEX_BYTES];
     struct tw_error err;
     struct tw_identity identity;
     struct stat owner;
-    enum tw_exit rc = cli_done(cli, "init", OPTIONS);
+    enum tw_exit rc = cli_done(cli, "init");
     if (rc == TW_EXIT_OK) rc = cli_config(cli, &config);
     if (rc != TW_EXIT_OK) return rc;
     (void)snprintf(path, sizeof(path), "%s/identity.key", config.node.state_dir);
@@ -575,13 +574,12 @@ static enum tw_exit say_json(const struct init *init, const char *hex) {
 
 enum tw_exit cli_init(struct cli *cli) {
     if (cli_flag(cli, "--new-key")) return renew_key(cli);
-    static const char *const OPTIONS[] = {NODE_FILES_OPTIONS, "--secret-file", "--new-key", NULL};
     static struct init init;
     char hex[TW_ID_HEX_BYTES];
     enum tw_exit rc = node_files_options(cli, &init.files);
     if (rc != TW_EXIT_OK) return rc;
     (void)cli_option(cli, "--secret-file", &init.secret_from);
-    rc = cli_done(cli, "init", OPTIONS);
+    rc = cli_done(cli, "init");
     if (rc == TW_EXIT_OK) rc = take_values(cli, &init);
     if (rc == TW_EXIT_OK && find_incomplete(cli, &init)) return complete_node(cli, &init);
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &init.files);

@@ -192,9 +192,6 @@ static enum tw_exit revoke_ticket(const char *given, char url[URL_BYTES]) {
 }
 
 enum tw_exit cli_invite(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--uses", "--expires", "--address", "--no-vote",
-                                          "--list", "--revoke",  "--config",  "--socket",
-                                          "--json", NULL};
     char url[URL_BYTES] = "/v1/invite/list";
     const char *uses = "1", *expires = "24h", *revoked = NULL;
     json_t *answer = NULL;
@@ -208,7 +205,7 @@ enum tw_exit cli_invite(struct cli *cli) {
         rc = make_ticket(uses, expires, lacks_vote, url);
         if (rc == TW_EXIT_OK) rc = addresses_take(cli, url);
     }
-    if (rc == TW_EXIT_OK) rc = cli_done(cli, "invite", OPTIONS);
+    if (rc == TW_EXIT_OK) rc = cli_done(cli, "invite");
     if (rc == TW_EXIT_OK) rc = ask_daemon(cli, url, &answer);
     if (answer == NULL) return rc;
     const json_t *data = json_object_get(answer, "data");

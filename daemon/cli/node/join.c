@@ -519,13 +519,12 @@ static enum tw_exit may_make(const struct node_files *files) {
 }
 
 enum tw_exit cli_join(struct cli *cli) {
-    static const char *const OPTIONS[] = {NODE_FILES_OPTIONS, "--start", NULL};
     static struct join join;
     char hex[TW_ID_HEX_BYTES];
     join.is_start = cli_flag(cli, "--start");
     enum tw_exit rc = node_files_options(cli, &join.files);
     char *const line = cli_operand(cli);
-    if (rc == TW_EXIT_OK) rc = cli_done(cli, "join", OPTIONS);
+    if (rc == TW_EXIT_OK) rc = cli_done(cli, "join");
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &join.files);
     if (rc == TW_EXIT_OK) rc = may_make(&join.files);
     if (rc == TW_EXIT_OK) rc = ticket_read(line, &join.ticket);

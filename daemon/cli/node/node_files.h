@@ -21,13 +21,9 @@ struct node_files {
     } values[TW_NODE_VALUES_MAX];
 };
 
-/* Flags that node_files_options reads. */
-#define NODE_FILES_OPTIONS                                                                         \
-    "--dir", "--name", "--state-dir", "--run-dir", "--run", "--data", "--listen", "--peers",       \
-        "--upload", "--threads", "--config", "--json"
-
-/* Reads the flags above from the command line. --dir DIR puts the configuration at DIR/node.conf,
- * and all other files into DIR. Returns TW_EXIT_USAGE if a path is too long. Call once per process.
+/* Reads the options that `init` and `join` share, --name to --upload. --dir DIR puts the
+ * configuration at DIR/node.conf, and all other files into DIR. Returns TW_EXIT_USAGE if a path is
+ * too long. Call once per process.
  */
 enum tw_exit node_files_options(struct cli *cli, struct node_files *files);
 

@@ -486,11 +486,10 @@ enum tw_exit node_start(const struct node_files *files, FILE *to) {
 }
 
 enum tw_exit cli_start(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json", "--config", "--color", "--fresh", NULL};
     static struct node_files files;
     struct tw_error err;
     const bool is_fresh = cli_flag(cli, "--fresh");
-    enum tw_exit rc = cli_done(cli, "start", OPTIONS);
+    enum tw_exit rc = cli_done(cli, "start");
     if (rc == TW_EXIT_OK) rc = cli_config(cli, &files.config);
     if (rc != TW_EXIT_OK) return rc;
     if (tw_config_find(cli->config_option, files.config_path, &err) != TW_OK)

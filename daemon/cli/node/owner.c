@@ -147,12 +147,11 @@ const char *owner_file(const char *path) {
 /* ---- new ----------------------------------------------------------------------------------- */
 
 static enum tw_exit owner_new(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json", NULL};
     const char *path = cli_operand(cli);
     struct tw_identity key;
     struct tw_error err;
     char hex[TW_ID_HEX_BYTES];
-    const enum tw_exit rc = cli_done(cli, "owner new", OPTIONS);
+    const enum tw_exit rc = cli_done(cli, "owner new");
     if (rc != TW_EXIT_OK) return rc;
     if (path == NULL) path = "owner.key";
     if (tw_identity_create(path, &err) != TW_OK || tw_identity_open(path, &key, &err) != TW_OK)
@@ -230,7 +229,6 @@ static enum tw_exit import_recall(const struct owner_place *place, struct tw_gat
 }
 
 static enum tw_exit owner_import(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--config", NULL};
     static struct owner_place place;
     static struct tw_gate gate;
     static struct tw_revoked list;
@@ -240,7 +238,7 @@ static enum tw_exit owner_import(struct cli *cli) {
     struct tw_certs certs;
     struct tw_recall recall;
     struct tw_error err, no_list;
-    enum tw_exit rc = cli_done(cli, "owner import", OPTIONS);
+    enum tw_exit rc = cli_done_text(cli, "owner import");
     if (rc != TW_EXIT_OK) return rc;
     if (from == NULL) return cli_fail(TW_EXIT_USAGE, "owner import: which file?");
     const bool is_certs = tw_certs_load(from, &certs, &err) == TW_OK;
@@ -386,9 +384,8 @@ static enum tw_exit show_node(struct cli *cli) {
 }
 
 static enum tw_exit owner_show(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--config", "--json", NULL};
     const char *const path = cli_operand(cli);
-    const enum tw_exit rc = cli_done(cli, "owner show", OPTIONS);
+    const enum tw_exit rc = cli_done(cli, "owner show");
     if (rc != TW_EXIT_OK) return rc;
     return path != NULL ? show_file(cli, path) : show_node(cli);
 }

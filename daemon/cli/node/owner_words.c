@@ -60,8 +60,6 @@ struct sign {
 };
 
 static enum tw_exit sign_options(struct cli *cli, struct sign *sign) {
-    static const char *const OPTIONS[] = {"--key", "--run",    "--may",  "--no-vote", "--days",
-                                          "--out", "--config", "--json", NULL};
     const char *may = "train";
     *sign = (struct sign){.lacks_vote = cli_flag(cli, "--no-vote")};
     (void)cli_option(cli, "--key", &sign->key);
@@ -70,7 +68,7 @@ static enum tw_exit sign_options(struct cli *cli, struct sign *sign) {
     (void)cli_option(cli, "--may", &may);
     (void)cli_option(cli, "--days", &sign->days_text);
     const char *const node = cli_operand(cli);
-    const enum tw_exit rc = cli_done(cli, "owner sign", OPTIONS);
+    const enum tw_exit rc = cli_done(cli, "owner sign");
     if (rc != TW_EXIT_OK) return rc;
     if (node == NULL) return cli_fail(TW_EXIT_USAGE, "owner sign: for which node id?");
     if (strcmp(may, "train") == 0) sign->may = TW_CERT_TRAIN;
@@ -264,7 +262,6 @@ static const char *describe_way(const struct revoke *revoke) {
 }
 
 enum tw_exit owner_revoke(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--key", "--run", "--list", "--lift", "--config", NULL};
     static struct owner_place place;
     static struct tw_revoked list;
     struct revoke revoke = {.lifts = cli_flag(cli, "--lift")};
@@ -275,7 +272,7 @@ enum tw_exit owner_revoke(struct cli *cli) {
     enum tw_exit rc = owner_place_find(cli, revoke.run, &place);
     if (rc == TW_EXIT_OK) rc = list_open(&revoke, &place, &list, path);
     if (rc == TW_EXIT_OK) rc = list_change(cli, &revoke, &list);
-    if (rc == TW_EXIT_OK) rc = cli_done(cli, "owner revoke", OPTIONS);
+    if (rc == TW_EXIT_OK) rc = cli_done_text(cli, "owner revoke");
     if (rc == TW_EXIT_OK) rc = list_publish(cli, &revoke, &place, path, &list);
     if (rc != TW_EXIT_OK) return rc;
     const unsigned count = tw_revoked_nodes(&list);
@@ -287,7 +284,6 @@ enum tw_exit owner_revoke(struct cli *cli) {
 /* ---- pause --run --------------------------------------------------------------------------- */
 
 enum tw_exit owner_pause_run(struct cli *cli, bool is_paused) {
-    static const char *const OPTIONS[] = {"--key", "--manifest", "--list", "--config", NULL};
     static struct owner_place place;
     static struct tw_revoked list;
     const char *const verb = is_paused ? "pause" : "resume";
@@ -296,7 +292,7 @@ enum tw_exit owner_pause_run(struct cli *cli, bool is_paused) {
     (void)cli_option(cli, "--key", &revoke.key);
     (void)cli_option(cli, "--manifest", &revoke.run);
     (void)cli_option(cli, "--list", &revoke.list);
-    enum tw_exit rc = cli_done(cli, verb, OPTIONS);
+    enum tw_exit rc = cli_done_text(cli, verb);
     if (rc == TW_EXIT_OK) rc = owner_place_find(cli, revoke.run, &place);
     if (rc == TW_EXIT_MANIFEST)
         cli_say("Without an owner no node obeys another: use `thinwire %s` on each node.", verb);
@@ -325,7 +321,6 @@ struct wish {
 };
 
 static enum tw_exit read_wish(struct cli *cli, struct wish *wish) {
-    static const char *const OPTIONS[] = {"--key", "--run", "--lineage", "--out", "--config", NULL};
     const char *lineage = NULL;
     char *end = NULL;
     *wish = (struct wish){0};
@@ -334,7 +329,7 @@ static enum tw_exit read_wish(struct cli *cli, struct wish *wish) {
     (void)cli_option(cli, "--out", &wish->out);
     wish->has_lineage = cli_option(cli, "--lineage", &lineage);
     const char *const round = cli_operand(cli);
-    const enum tw_exit rc = cli_done(cli, "owner recall", OPTIONS);
+    const enum tw_exit rc = cli_done_text(cli, "owner recall");
     if (rc != TW_EXIT_OK) return rc;
     if (round == NULL)
         return cli_fail(TW_EXIT_USAGE, "owner recall: to which round? `thinwire rollback` lists "

@@ -271,11 +271,10 @@ static enum tw_exit go_back(struct rollback *back, uint32_t file, bool is_yes) {
 }
 
 enum tw_exit cli_rollback(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json", "--config", "--yes", NULL};
     static struct rollback back;
     const bool is_yes = cli_flag(cli, "--yes");
     const char *const word = cli_operand(cli);
-    enum tw_exit rc = cli_done(cli, "rollback", OPTIONS);
+    enum tw_exit rc = cli_done(cli, "rollback");
     if (rc == TW_EXIT_OK) rc = open_folder(cli, &back);
     if (rc != TW_EXIT_OK) return rc;
     uint32_t file = 0;

@@ -121,11 +121,10 @@ static enum tw_exit load_secrets(const struct tw_config *config, struct tw_secre
 }
 
 enum tw_exit cli_secret(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--config", "--json", NULL};
     static struct tw_config config;
     struct tw_secrets secrets = {0};
     const char *const verb = cli_operand(cli), *const what = cli_operand(cli);
-    enum tw_exit rc = cli_done(cli, "secret", OPTIONS);
+    enum tw_exit rc = cli_done(cli, "secret");
     if (rc != TW_EXIT_OK) return rc;
     /* `add` opens its file as the caller, before this process becomes the node's user. */
     const bool is_given = verb != NULL && strcmp(verb, "add") == 0 && what != NULL;

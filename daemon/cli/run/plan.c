@@ -38,12 +38,11 @@ static enum tw_exit read_tokens(struct cli *cli, struct plan *plan) {
 }
 
 static enum tw_exit read_options(struct cli *cli, struct plan *plan) {
-    static const char *const OPTIONS[] = {CLI_WISH_OPTIONS, "--tokens-per-s", NULL};
     plan->wish.keeps_way = true;
     enum tw_exit rc = cli_wish_read(cli, &plan->wish);
     if (rc == TW_EXIT_OK) rc = read_tokens(cli, plan);
     plan->file = cli_operand(cli);
-    if (rc == TW_EXIT_OK) rc = cli_done(cli, "plan", OPTIONS);
+    if (rc == TW_EXIT_OK) rc = cli_done(cli, "plan");
     if (rc != TW_EXIT_OK || plan->file == NULL) return rc;
     if (plan->wish.model == NULL && plan->wish.pick.path == NULL && plan->wish.data == NULL &&
         plan->wish.sets.count == 0)

@@ -92,8 +92,7 @@ static void print_preset(FILE *to, unsigned preset) {
 }
 
 static enum tw_exit cli_run_presets(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json", NULL};
-    const enum tw_exit rc = cli_done(cli, "run presets", OPTIONS);
+    const enum tw_exit rc = cli_done(cli, "run presets");
     if (rc != TW_EXIT_OK) return rc;
     if (cli->json) {
         json_t *const rows = json_array();
@@ -111,10 +110,9 @@ static enum tw_exit cli_run_presets(struct cli *cli) {
 }
 
 static enum tw_exit cli_run_codecs(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json", NULL};
     uint32_t count;
     const struct tw_codec *const *codecs = tw_codecs(&count);
-    const enum tw_exit rc = cli_done(cli, "run codecs", OPTIONS);
+    const enum tw_exit rc = cli_done(cli, "run codecs");
     if (rc != TW_EXIT_OK) return rc;
     if (cli->json) {
         json_t *const rows = json_array();
@@ -200,11 +198,10 @@ static void print_key(const struct tw_run_key *key, const struct tw_run *default
 }
 
 static enum tw_exit cli_run_keys(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json", NULL};
     static struct tw_run defaults;
     uint32_t count;
     const struct tw_run_key *const keys = tw_run_keys(&count);
-    const enum tw_exit rc = cli_done(cli, "run keys", OPTIONS);
+    const enum tw_exit rc = cli_done(cli, "run keys");
     if (rc != TW_EXIT_OK) return rc;
     tw_run_defaults(&defaults);
     if (cli->json) {
@@ -223,13 +220,12 @@ static enum tw_exit cli_run_keys(struct cli *cli) {
 /* `thinwire run models`. Becomes the engine, which computes the memory that each model needs on
  * this machine. Returns only if that fails. */
 static enum tw_exit cli_run_models(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json", "--trainers", "--config", "--socket", NULL};
     char verb[] = "models", json[] = "--json", trainers[] = "--trainers";
     char *argv[] = {verb, NULL, NULL};
     int count = 1;
     if (cli_flag(cli, "--trainers")) argv[count++] = trainers;
     if (cli->json) argv[count++] = json;
-    const enum tw_exit rc = cli_done(cli, "run models", OPTIONS);
+    const enum tw_exit rc = cli_done(cli, "run models");
     return rc == TW_EXIT_OK ? cli_become("thinwire-engine", count, argv) : rc;
 }
 
@@ -435,13 +431,12 @@ struct words {
 };
 
 static enum tw_exit read_words(struct cli *cli, struct cli_wish *wish, struct words *words) {
-    static const char *const OPTIONS[] = {CLI_WISH_OPTIONS, "--out", "--explain", NULL};
     (void)cli_option(cli, "--out", &words->out);
     words->wants_all = cli_flag(cli, "--explain");
     enum tw_exit rc = cli_wish_read(cli, wish);
     if (rc != TW_EXIT_OK || is_list(wish->model)) return rc;
     wish->name = cli_operand(cli);
-    rc = cli_done(cli, "run new", OPTIONS);
+    rc = cli_done(cli, "run new");
     if (rc == TW_EXIT_OK && wish->name == NULL)
         return cli_fail(TW_EXIT_USAGE, "run new: name the run: `thinwire run new bible`");
     return rc;
@@ -502,14 +497,12 @@ static void explain(const struct tw_run *run, const struct cli_speed *speed) {
 }
 
 static enum tw_exit run_show(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json",   "--steps-per-s", "--step-time",
-                                          "--config", "--socket",      NULL};
     static struct tw_run run;
     struct tw_error err;
     struct cli_speed speed;
     enum tw_exit rc = cli_speed_read(cli, &speed);
     const char *const path = cli_operand(cli);
-    if (rc == TW_EXIT_OK) rc = cli_done(cli, "run show", OPTIONS);
+    if (rc == TW_EXIT_OK) rc = cli_done(cli, "run show");
     if (rc != TW_EXIT_OK) return rc;
     if (path != NULL) {
         if (cli_manifest_load(path, &run, &err) != TW_OK) {

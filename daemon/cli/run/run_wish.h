@@ -44,13 +44,7 @@ struct cli_wish {
     struct cli_data found; /* properties of the training data, if the user named any */
 };
 
-/* The options that cli_wish_read reads, for cli_done. */
-#define CLI_WISH_OPTIONS                                                                           \
-    "--set", "--data", "--preset", "--json", "--steps-per-s", "--step-time", "--config",           \
-        "--model", "--tensors", "--train", "--frozen", "--base", "--budget", "--batch",            \
-        "--context", "--tokens", "--nodes", "--upload", "--download", "--rtt"
-
-/* Reads CLI_WISH_OPTIONS from the command line. Prints errors itself. */
+/* Reads the options that `plan` and `run new` share from the command line. Prints errors itself. */
 enum tw_exit cli_wish_read(struct cli *cli, struct cli_wish *wish);
 
 /* Makes the run, and checks it against its data. Reads data and weights. Measures the time of a

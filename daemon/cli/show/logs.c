@@ -245,8 +245,6 @@ static enum tw_exit show_journal(const struct tail *tail, const char *instance, 
 /* ---- the verb ------------------------------------------------------------------------------ */
 
 enum tw_exit cli_logs(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--follow", "--lines", "--json",
-                                          "--config", "--color", NULL};
     static struct node_files files;
     char path[TW_PATH_BYTES + 8], *end;
     const char *lines = "50";
@@ -256,7 +254,7 @@ enum tw_exit cli_logs(struct cli *cli) {
     tail.is_follow = cli_flag(cli, "--follow") || is_short;
     (void)cli_option(cli, "-n", &lines);
     (void)cli_option(cli, "--lines", &lines);
-    const enum tw_exit usage = cli_done(cli, "logs", OPTIONS);
+    const enum tw_exit usage = cli_done(cli, "logs");
     if (usage != TW_EXIT_OK) return usage;
     const unsigned long count = strtoul(lines, &end, 10);
     if (lines[0] < '0' || lines[0] > '9' || *end != '\0' || count > LINES_MAX)
