@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import os
 import time
 from typing import Callable, NamedTuple, Optional, Protocol, Sequence
@@ -14,6 +15,7 @@ from . import _library as c
 
 LOG = logging.getLogger("thinwire")
 POLL_MS = 200  # the C library returns this often, so that Ctrl-C works while it waits
+RELEASE_S = 10  # time in which a loaded daemon sees that a connection was closed
 
 
 class ThinwireError(RuntimeError):
@@ -114,17 +116,23 @@ class Worker:
 
     def _open(self, config: c.Config, timeout: Optional[float]) -> None:
         tries = 0
+        released = -math.inf  # time at which a try timed out, and closed its connection
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             # A second at a time: Ctrl-C is seen between calls.
             status = self._c.thinwire_worker_open(ctypes.byref(self._handle), ctypes.byref(config),
                                                   1000, ctypes.byref(self._error))
+            now = time.monotonic()
             if status == c.OK:
                 return
-            if status != c.WAIT:
+            if status == c.WAIT:
+                released = now
+            elif status != c.DENIED or now - released >= RELEASE_S:
                 self._fail(status)
-            if until is not None and time.monotonic() >= until:
+            if until is not None and now >= until:
                 raise TimeoutError(self._error.message.decode())
+            if status == c.DENIED:  # the daemon may take that last try for another worker
+                time.sleep(POLL_MS / 1000)
             if tries == 3:
                 LOG.warning("waiting for the daemon: %s", self._error.message.decode())
             tries += 1
