@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/line.h"
 #include "daemon/cli/common/node_id.h"
 #include "daemon/cli/common/node_user.h"
 #include "daemon/cli/common/page.h"
 #include "daemon/cli/node/owner.h"
+#include "daemon/cli/run/ways.h"
 #include "daemon/cli/show/follow.h"
 #include "daemon/cli/show/screen.h"
 
@@ -22,6 +24,7 @@ struct view {
     const char *verb, *path;
     void (*draw)(const struct screen *, const json_t *);
     bool is_newest_last;
+    void (*add)(const struct cli *, json_t *); /* adds values to the JSON; NULL: nothing to add */
 };
 
 static struct screen screen_of(const struct cli *cli) {
@@ -34,6 +37,21 @@ static struct screen screen_of(const struct cli *cli) {
                            .has_utf8 = cli->has_utf8,
                            .typed = cli_next_command(cli, "", typed),
                            .width = columns >= WIDTH_MIN && columns < width ? columns : width};
+}
+
+/* Reads the view. With --json, prints it, and *json is NULL. */
+static enum tw_exit get_view(const struct cli *cli, const struct view *view, json_t **json) {
+    if (view->add == NULL) return cli_get(cli, view->path, json);
+    struct cli reading = *cli;
+    reading.json = false;
+    const enum tw_exit rc = cli_get(&reading, view->path, json);
+    if (rc != TW_EXIT_OK) return rc;
+    view->add(&reading, *json);
+    if (!cli->json) return TW_EXIT_OK;
+    const int printed = json_dumpf(*json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(7));
+    json_decref(*json);
+    *json = NULL;
+    return printed == 0 && fputc('\n', stdout) != EOF ? TW_EXIT_OK : TW_EXIT_FAILURE;
 }
 
 /* ---- --watch ------------------------------------------------------------------------------- */
@@ -93,7 +111,7 @@ static enum tw_exit watch_view(struct cli *cli, const struct view *view, double 
         json_t *fresh = NULL;
         if (is_terminal && is_first) clear_screen();
         if (is_terminal) cli->before_words = clear_screen;
-        const enum tw_exit rc = cli_get(cli, view->path, &fresh);
+        const enum tw_exit rc = get_view(cli, view, &fresh);
         if (rc != TW_EXIT_OK && is_first) return rc;
         json_decref(json);
         json = fresh;
@@ -121,7 +139,7 @@ static enum tw_exit show_view(struct cli *cli, const struct view *view) {
     }
     if (is_watch) return watch_view(cli, view, every_s);
     json_t *json = NULL;
-    const enum tw_exit rc = cli_get(cli, view->path, &json);
+    const enum tw_exit rc = get_view(cli, view, &json);
     if (rc != TW_EXIT_OK || json == NULL) return rc;
     const struct screen screen = screen_of(cli);
     view->draw(&screen, json);
@@ -131,23 +149,35 @@ static enum tw_exit show_view(struct cli *cli, const struct view *view) {
 
 /* ---- commands ------------------------------------------------------------------------------ */
 
+/* Adds the expected loss, which the daemon does not know. */
+static void add_expected(const struct cli *cli, json_t *status) {
+    static struct tw_run run;
+    struct tw_error err;
+    json_t *json = NULL;
+    if (cli_get(cli, "/v1/run", &json) != TW_EXIT_OK) return;
+    const char *const text = json_str(json, "manifest");
+    if (tw_run_decode(text, strlen(text), &run, &err) == TW_OK)
+        (void)json_object_set_new(status, "expected", ways_expected_json(&run, status));
+    json_decref(json);
+}
+
 enum tw_exit cli_status(struct cli *cli) {
-    static const struct view VIEW = {"status", "/v1/status", screen_status, false};
+    static const struct view VIEW = {"status", "/v1/status", screen_status, false, add_expected};
     return show_view(cli, &VIEW);
 }
 
 enum tw_exit cli_peers(struct cli *cli) {
-    static const struct view VIEW = {"peers", "/v1/peers", screen_peers, false};
+    static const struct view VIEW = {"peers", "/v1/peers", screen_peers, false, NULL};
     return show_view(cli, &VIEW);
 }
 
 enum tw_exit cli_rounds(struct cli *cli) {
-    static const struct view VIEW = {"rounds", "/v1/rounds", screen_rounds, false};
+    static const struct view VIEW = {"rounds", "/v1/rounds", screen_rounds, false, NULL};
     return show_view(cli, &VIEW);
 }
 
 enum tw_exit cli_ledger(struct cli *cli) {
-    static const struct view VIEW = {"ledger", "/v1/ledger", screen_ledger, false};
+    static const struct view VIEW = {"ledger", "/v1/ledger", screen_ledger, false, NULL};
     return show_view(cli, &VIEW);
 }
 
@@ -167,7 +197,7 @@ enum tw_exit cli_events(struct cli *cli) {
         const struct screen screen = screen_of(cli);
         return usage != TW_EXIT_OK ? usage : follow_events(cli, &screen);
     }
-    static const struct view VIEW = {"events", "/v1/events", screen_events, true};
+    static const struct view VIEW = {"events", "/v1/events", screen_events, true, NULL};
     const enum tw_exit rc = show_view(cli, &VIEW);
     if (rc == TW_EXIT_UNREACHABLE && cli->socket_option == NULL) say_logs(cli);
     return rc;
@@ -203,7 +233,8 @@ static enum tw_exit ask_daemon(struct cli *cli, const char *verb) {
 }
 
 enum tw_exit cli_checkpoint(struct cli *cli) {
-    static const struct view VERSIONS = {"checkpoint", "/v1/versions", screen_versions, false};
+    static const struct view VERSIONS = {"checkpoint", "/v1/versions", screen_versions, false,
+                                         NULL};
     if (cli_flag(cli, "--run")) return show_view(cli, &VERSIONS);
     return ask_daemon(cli, "checkpoint");
 }

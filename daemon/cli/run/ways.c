@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/units.h"
 #include "compress/codec.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/run/run_traffic.h"
 #include "proto/run/layout.h"
 #include "proto/run/run_key.h"
@@ -503,6 +504,38 @@ static const struct way *way_of(const struct tw_run *run, const struct cli_wish 
 
 double ways_loss(const struct tw_run *run, const struct cli_wish *wish) {
     return way_of(run, wish)->loss;
+}
+
+/* Returns the excess loss if the run goes on as the status shows it; NaN: not known. */
+static double loss_now(const struct tw_run *run, const json_t *status, double steps_per_s) {
+    static struct way way;
+    const double members = json_num(status, "sync.roster_members"),
+                 round_s = json_num(status, "run.round_period_s");
+    const struct tw_budget_config none = {0};
+    const bool is_group = run->sync.topology == TW_TOPOLOGY_GROUP;
+    if (!(members >= 2 && members <= TW_MEMBERS_MAX) || !(round_s > 0) || !is_group) return NAN;
+    way = (struct way){.run = *run};
+    way.run.sync.nodes = (uint32_t)members;
+    way_fill(&way, &(struct way_nodes){
+                       .params = params_of(run), .steps_per_s = steps_per_s, .budget = &none});
+    const double planned = way.period;
+    way.period = round_s * run->sync.fragments * steps_per_s;
+    way.merges *= planned / way.period;
+    return expect_loss(&way, way.merges * way.period,
+                       fmax(run->sync.overlap, way.round_s * steps_per_s));
+}
+
+json_t *ways_expected_json(const struct tw_run *run, const json_t *status) {
+    const double step_tokens = (double)run->train.batch * run->model.context,
+                 measured = json_num(status, "train.tokens_per_s") / step_tokens;
+    struct cli_wish wish = {0};
+    wish.speed.steps_per_s = measured > 0 ? measured : 0;
+    wish.speed.steps_per_s = cli_speed_pace(&wish.speed, run).steps_per_s;
+    const double loss = ways_loss(run, &wish),
+                 now = measured > 0 ? loss_now(run, status, measured) : NAN;
+    return json_pack("{s:f,s:f,s:f,s:o}", "loss_ratio", loss, "loss_low_ratio",
+                     loss / WAY_LOSS_SPREAD, "loss_high_ratio", loss * WAY_LOSS_SPREAD,
+                     "now_loss_ratio", isfinite(now) ? json_real(now) : json_null());
 }
 
 void ways_explain(FILE *to, const struct tw_run *run, const struct cli_wish *wish) {

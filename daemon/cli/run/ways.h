@@ -74,6 +74,11 @@ void ways_budget_explain(FILE *to, const struct tw_run *run, const struct cli_wi
 /* Returns the expected excess loss of the run, as way->loss. The speed must be known. */
 double ways_loss(const struct tw_run *run, const struct cli_wish *wish);
 
+/* Returns the expected excess loss for `status --json`: that of the manifest, and the one that
+ * follows from the nodes, the speed and the time between rounds in the object of GET /v1/status,
+ * null while these are not known or the node merges with no other. Does not know the line. */
+json_t *ways_expected_json(const struct tw_run *run, const json_t *status);
+
 /* Prints the share of the line that merging takes, and the expected loss. The speed must be known.
  */
 void ways_explain(FILE *to, const struct tw_run *run, const struct cli_wish *wish);

@@ -96,6 +96,23 @@ static void print_validation(const struct screen *screen, const json_t *status) 
     line_end(&line);
 }
 
+/* Prints the loss that `thinwire plan` expects of the run. */
+static void print_expected(const struct screen *screen, const json_t *status) {
+    char text[160];
+    const double loss = json_num(status, "expected.loss_ratio"),
+                 now = json_num(status, "expected.now_loss_ratio");
+    if (!isfinite(loss)) return;
+    int size = snprintf(text, sizeof(text),
+                        "expected at the end: %+.1f %% (%.1f to %.1f) above one machine with the "
+                        "batch of all",
+                        100 * loss, 100 * json_num(status, "expected.loss_low_ratio"),
+                        100 * json_num(status, "expected.loss_high_ratio"));
+    if (isfinite(now))
+        (void)snprintf(text + size, sizeof(text) - (size_t)size,
+                       "; with nodes and rounds as now: %+.1f %%", 100 * now);
+    line_wrap(screen, DIM, "", 12, text);
+}
+
 static void print_loss(const struct screen *screen, const json_t *status) {
     char train[TW_UNITS_BYTES], live[TW_UNITS_BYTES], anchor[TW_UNITS_BYTES];
     const double train_nats = json_num(status, "train.loss_nats"),
@@ -124,6 +141,7 @@ static void print_loss(const struct screen *screen, const json_t *status) {
         line_end(&line);
     }
     print_validation(screen, status);
+    print_expected(screen, status);
 }
 
 static void print_clock(const struct screen *screen, const json_t *status) {

@@ -104,6 +104,21 @@ FACT(a_sample_that_is_no_text_is_not_shown) {
     assert_null(strstr(drawn, "  Sample "));
 }
 
+FACT(the_expected_loss_stands_below_the_measured_ones) {
+    json_t *status = tw_view_json_status(&view);
+    json_t *const expected = json_pack("{s:f,s:f,s:f,s:n}", "loss_ratio", .024, "loss_low_ratio",
+                                       .0171, "loss_high_ratio", .0336, "now_loss_ratio");
+    (void)json_object_set_new(status, "expected", json_incref(expected));
+    draw(screen_status, status, UTF8, 120);
+    assert_non_null(strstr(drawn, " expected at the end: +2.4 % (1.7 to 3.4) above one machine "
+                                  "with the batch of all\n"));
+    (void)json_object_set_new(expected, "now_loss_ratio", json_real(.0291));
+    status = tw_view_json_status(&view);
+    (void)json_object_set_new(status, "expected", expected);
+    draw(screen_status, status, UTF8, 160);
+    assert_non_null(strstr(drawn, " of all; with nodes and rounds as now: +2.9 %\n"));
+}
+
 FACT(a_joining_node_shows_no_losses_of_its_own) {
     view.node.state = TW_STATE_RECEIVER;
     view.join.phase = TW_VIEW_JOIN_STATE;

@@ -104,6 +104,47 @@ FACT(a_slow_line_stretches_the_period) {
     assert_true(slow.day_bytes <= 86400 * 125000.0);
 }
 
+/* The values of GET /v1/status that say how the run goes. */
+static json_t *status_of(unsigned members, double tokens_per_s, double round_s) {
+    return json_pack("{s:{s:i},s:{s:f},s:{s:f}}", "sync", "roster_members", (int)members, "train",
+                     "tokens_per_s", tokens_per_s, "run", "round_period_s", round_s);
+}
+
+static double expected(const char *key, json_t *status) {
+    json_t *const json = ways_expected_json(&run, status);
+    json_t *const value = json_object_get(json, key);
+    const double loss = json_is_number(value) ? json_number_value(value) : -1;
+    json_decref(json);
+    json_decref(status);
+    return loss;
+}
+
+FACT(a_run_that_goes_as_planned_keeps_the_expected_loss) {
+    nodes.params = 841984;
+    const double step_tokens = (double)run.train.batch * run.model.context;
+    const double stride_s = run.sync.period / run.sync.fragments / 4.0;
+    const double loss = expected("loss_ratio", status_of(4, 4 * step_tokens, stride_s));
+    assert_true(is_near(loss, row_at(0).loss));
+    assert_true(is_near(loss, expected("now_loss_ratio", status_of(4, 4 * step_tokens, stride_s))));
+    assert_true(is_near(expected("loss_low_ratio", status_of(4, 4 * step_tokens, stride_s)),
+                        loss / WAY_LOSS_SPREAD));
+    /* fewer merges */
+    run.train.tokens /= 50;
+    const double often = expected("now_loss_ratio", status_of(4, 4 * step_tokens, stride_s)),
+                 seldom = expected("now_loss_ratio", status_of(4, 4 * step_tokens, 4 * stride_s));
+    assert_true(often < seldom);
+    /* more nodes have more to lose against one machine with the batch of all */
+    assert_true(often < expected("now_loss_ratio", status_of(8, 4 * step_tokens, stride_s)));
+}
+
+FACT(a_run_whose_rounds_are_not_known_has_no_present_loss) {
+    assert_true(expected("loss_ratio", json_object()) > 0);
+    assert_true(expected("now_loss_ratio", json_object()) < 0);
+    assert_true(expected("now_loss_ratio", status_of(4, 0, 2)) < 0);
+    assert_true(expected("now_loss_ratio", status_of(4, 4096, 0)) < 0);
+    assert_true(expected("now_loss_ratio", status_of(1, 4096, 2)) < 0); /* merges with no other */
+}
+
 /* ---- the best way ---------------------------------------------------------------------------- */
 
 static struct cli_wish wish;
