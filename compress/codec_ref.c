@@ -358,9 +358,9 @@ static float ecsq_rms_of(const float *x, size_t count, float max) {
     return (float)ldexp(sqrt(sum / (double)count), exponent);
 }
 
-/* Writes r of block b; *size is the block's largest |x| / r. */
+/* Writes r of block b; *magnitude is the block's largest |x| / r. */
 static enum tw_status ecsq_put_scale(const struct tw_ecsq *row, const float *x, size_t n, size_t b,
-                                     uint8_t *scales, float *size) {
+                                     uint8_t *scales, float *magnitude) {
     const size_t count = tw_ecsq_count(n, b);
     const float max = max_of(x + b * BLOCK, count);
     if (max >= 0x1p126f) return TW_CORRUPT;
@@ -369,7 +369,7 @@ static enum tw_status ecsq_put_scale(const struct tw_ecsq *row, const float *x, 
     const uint16_t scale = tw_bf16_from_f32(is_flat ? max / 3.0f : rms);
     if (scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT;
     tw_put_u16(scales + 2 * b, scale < TW_ECSQ_SCALE_MIN ? 0 : scale);
-    *size = scale < TW_ECSQ_SCALE_MIN ? 0.0f : max / tw_bf16_to_f32(scale);
+    *magnitude = scale < TW_ECSQ_SCALE_MIN ? 0.0f : max / tw_bf16_to_f32(scale);
     return TW_OK;
 }
 
@@ -377,17 +377,17 @@ static enum tw_status ecsq_put_scale(const struct tw_ecsq *row, const float *x, 
 static enum tw_status ecsq_put_scales(const struct tw_ecsq *row, const float *x, size_t n,
                                       uint8_t *scales, float *peak) {
     const size_t blocks = tw_ecsq_blocks(n);
-    float size;
-    for (size_t b = 0; b < blocks; b++) TW_TRY(ecsq_put_scale(row, x, n, b, scales, &size));
+    float magnitude;
+    for (size_t b = 0; b < blocks; b++) TW_TRY(ecsq_put_scale(row, x, n, b, scales, &magnitude));
     *peak = 0.0f;
     for (size_t i = 0; i < tw_ecsq_sampled(blocks); i++) {
-        TW_TRY(ecsq_put_scale(row, x, n, tw_ecsq_sampled_block(blocks, i), scales, &size));
-        *peak = fmaxf(*peak, size);
+        TW_TRY(ecsq_put_scale(row, x, n, tw_ecsq_sampled_block(blocks, i), scales, &magnitude));
+        *peak = fmaxf(*peak, magnitude);
     }
     return TW_OK;
 }
 
-/* Returns the size a of element i; 0 if its block has no codes. */
+/* Returns the magnitude a of element i; 0 if its block has no codes. */
 static uint32_t ecsq_size_of(const struct array *array, const float *x, size_t i) {
     const float s = ecsq_step_of(array, i), bias = tw_ecsq_bias(array->row);
     return s == 0.0f ? 0 : (uint32_t)(fabsf(x[i]) * (1.0f / s) + bias);
@@ -399,7 +399,7 @@ static uint8_t ecsq_code_of(const struct array *array, const float *x, size_t i,
     uint32_t code = 0;
     for (uint32_t j = 0; j < array->row->in_code && i + j < end; j++) {
         const uint32_t a = ecsq_size_of(array, x, i + j);
-        code |= (a < limit ? a : limit) << j * array->row->size_bits;
+        code |= (a < limit ? a : limit) << j * array->row->magnitude_bits;
     }
     return (uint8_t)code;
 }
@@ -602,20 +602,20 @@ static enum tw_status ecsq_next_code(const struct tw_ecsq *row, struct stream *s
     return *code < tw_ecsq_alphabet(row) ? TW_OK : TW_CORRUPT;
 }
 
-/* Computes the value of an element whose code contains `size`: +-(a + shift) * s. */
+/* Computes the value of an element whose code contains `magnitude`: +-(a + shift) * s. */
 static enum tw_status ecsq_next_value(const struct array *array, struct stream *stream,
-                                      uint32_t size, float s, float *value) {
+                                      uint32_t magnitude, float s, float *value) {
     const struct tw_ecsq_step step = array->step;
-    const float shift = (float)(size == 1 ? step.shift_one : step.shift_more) / 256.0f;
-    float level = (float)size + shift;
+    const float shift = (float)(magnitude == 1 ? step.shift_one : step.shift_more) / 256.0f;
+    float level = (float)magnitude + shift;
     uint32_t is_minus;
     *value = 0.0f;
-    if (size == 0) return TW_OK;
-    if (size == tw_ecsq_limit(array->row)) {
+    if (magnitude == 0) return TW_OK;
+    if (magnitude == tw_ecsq_limit(array->row)) {
         const uint8_t *const from = ecsq_take(&stream->written, 2);
         if (from == NULL) return TW_CORRUPT;
         const uint32_t a = tw_get_u16(from);
-        if (a < size || a * step.c > TW_ECSQ_PEAK * TW_ECSQ_STEP_ONE) return TW_CORRUPT;
+        if (a < magnitude || a * step.c > TW_ECSQ_PEAK * TW_ECSQ_STEP_ONE) return TW_CORRUPT;
         level = (float)a;
     }
     if (!get_bits(&stream->signs, 1, &is_minus)) return TW_CORRUPT;
@@ -623,7 +623,7 @@ static enum tw_status ecsq_next_value(const struct array *array, struct stream *
     return TW_OK;
 }
 
-/* Returns TW_CORRUPT unless all sizes, words and signs of the stream were used. */
+/* Returns TW_CORRUPT unless all magnitudes, words and signs of the stream were used. */
 static enum tw_status ecsq_close_stream(struct stream *stream, struct rest *in) {
     if (stream->written.at != stream->written.end) return TW_CORRUPT;
     if (stream->words.at != stream->words.end) return TW_CORRUPT;
@@ -649,11 +649,11 @@ static enum tw_status ecsq_read_stream(const struct array *array, struct rest *i
         if (s != 0.0f) {
             if (i % row->in_code == 0) TW_TRY(ecsq_next_code(row, &stream, &code));
             TW_TRY(ecsq_next_value(array, &stream, code & tw_ecsq_limit(row), s, &value));
-            code >>= row->size_bits;
+            code >>= row->magnitude_bits;
         }
         dst[i] = value;
     }
-    if (code != 0) return TW_CORRUPT; /* the size paired with an odd last element must be 0 */
+    if (code != 0) return TW_CORRUPT; /* the magnitude paired with an odd last element must be 0 */
     return elements > 0 ? ecsq_close_stream(&stream, in) : TW_OK;
 }
 

@@ -4,7 +4,7 @@
  *     r = bf16(rms of a block of 4096),  s = c * r,  a = floor(|x| / s + 1/2 - dead)
  *     D = +-(a + shift[a]) * s,  D = 0 where a = 0
  *
- * x is an element, r the scale of its block, s the step, a the quantised size of x, and D the
+ * x is an element, r the scale of its block, s the step, a the quantised magnitude of x, and D the
  * decoded value.
  *
  * Below 2 bits r = bf16(min(rms, max |x| / 3)). Otherwise a block could stay below the step forever
@@ -13,25 +13,25 @@
  * A payload has one c. Bisection finds the c at which a sample needs the codec's bits, including
  * all headers. Blocks of zeros are not counted, because they have no codes. If many elements are
  * equal, the payload may be longer, because c is limited so that some elements remain nonzero.
- * Large elements have an error of at most s / 2: their size a is written in full and has no shift.
- * dead > 0 below 2 bits. shift moves decoded values to the mean of the sample's elements,
- * separately for size 1 and for larger sizes. It points towards 0, where more elements are.
- * Sullivan, "Efficient scalar quantization of exponential and Laplacian random variables", IEEE
- * Trans. IT 42 (5), 1996.
+ * Large elements have an error of at most s / 2: their magnitude a is written in full and has no
+ * shift. dead > 0 below 2 bits. shift moves decoded values to the mean of the sample's elements,
+ * separately for magnitude 1 and for larger magnitudes. It points towards 0, where more elements
+ * are. Sullivan, "Efficient scalar quantization of exponential and Laplacian random variables",
+ * IEEE Trans. IT 42 (5), 1996.
  *
- * A code is a byte with one or two sizes min(a, 2^k - 1). The size 2^k - 1 means that a is written
- * in full. For ecsq4, k = 5 and a code is one element. For ecsq3 (k = 4) and below (k = 3), a code
- * is two adjacent elements of a block, the first in the lower k bits; an odd last element is paired
- * with a 0. Signs are not part of codes, because they cannot be predicted.
+ * A code is a byte with one or two magnitudes min(a, 2^k - 1). The magnitude 2^k - 1 means that a
+ * is written in full. For ecsq4, k = 5 and a code is one element. For ecsq3 (k = 4) and below (k =
+ * 3), a code is two adjacent elements of a block, the first in the lower k bits; an odd last
+ * element is paired with a 0. Signs are not part of codes, because they cannot be predicted.
  *
  * Bytes, little-endian, with b = ceil(n / 4096) blocks:
  *
  *     c * 2^12 (u16), at most 2^15
- *     shift of size 1 and of larger ones (i8 each), in 2^-8
+ *     shift of magnitude 1 and of larger ones (i8 each), in 2^-8
  *     r of each block (b bf16): 0 (a block without codes), or in [2^-120, 2^120)
  *     a stream for every 64 blocks (128 if a code is two elements), unless all are without codes:
  *         kind (u8): 0 coded, 1 raw, 2 one code
- *         number of sizes written in full (u32), then each (u16): 2^k - 1 <= a, a * c <= 69
+ *         number of magnitudes written in full (u32), then each (u16): 2^k - 1 <= a, a * c <= 69
  *         coded: model (rans.h), words (u32), 64 states, words (u16 each)
  *         raw: the codes          one code: that code
  *         signs of elements with a > 0: a bit each, 1 for minus, lowest first; 0 up to a byte
@@ -47,8 +47,8 @@ enum tw_ecsq_bounds {
     TW_ECSQ_BLOCK = 4096, /* elements that share a scale */
     TW_ECSQ_STREAM_CODES = 64 * TW_ECSQ_BLOCK,
     TW_ECSQ_HEAD_BYTES = 4,
-    TW_ECSQ_STREAM_HEAD_BYTES = 5, /* bytes before a stream's sizes and codes: its kind, and the
-                                      number of sizes written in full */
+    TW_ECSQ_STREAM_HEAD_BYTES = 5, /* bytes before a stream's magnitudes and codes: its kind, and
+                                      the number of magnitudes written in full */
     TW_ECSQ_STEP_ONE = 1 << 12,    /* c = 1 */
     TW_ECSQ_STEP_MAX = 1 << 15,
     TW_ECSQ_PEAK =
@@ -72,11 +72,11 @@ _Static_assert(TW_ECSQ_STEP_MAX <= UINT16_MAX, "a step has 16 bits in a payload"
 
 /* One codec of the family. */
 struct tw_ecsq {
-    uint32_t bits_256;  /* target bits per element, times 256 */
-    uint32_t size_bits; /* bits per size in a code */
-    uint32_t in_code;   /* elements per code: 1 or 2 */
-    uint32_t dead_256;  /* dead zone in steps, times 256 */
-    uint32_t step_min;  /* smallest step, which bounds the number of sizes written in full */
+    uint32_t bits_256;       /* target bits per element, times 256 */
+    uint32_t magnitude_bits; /* bits per magnitude in a code */
+    uint32_t in_code;        /* elements per code: 1 or 2 */
+    uint32_t dead_256;       /* dead zone in steps, times 256 */
+    uint32_t step_min; /* smallest step, which bounds the number of magnitudes written in full */
 };
 
 /* The step that the encoder chose for a payload. */
@@ -155,14 +155,14 @@ static inline uint32_t tw_ecsq_active(const uint8_t *scales, size_t n, size_t be
     return count;
 }
 
-/* Returns the smallest size that is written in full. */
+/* Returns the smallest magnitude that is written in full. */
 static inline uint32_t tw_ecsq_limit(const struct tw_ecsq *ecsq) {
-    return (1u << ecsq->size_bits) - 1;
+    return (1u << ecsq->magnitude_bits) - 1;
 }
 
 /* Returns the number of possible codes, which are the numbers below it. */
 static inline uint32_t tw_ecsq_alphabet(const struct tw_ecsq *ecsq) {
-    return 1u << ecsq->size_bits * ecsq->in_code;
+    return 1u << ecsq->magnitude_bits * ecsq->in_code;
 }
 
 /* Returns the number of codes for `elements` elements. */

@@ -1,6 +1,6 @@
 /* ecsq_decode.c - the decoder of the ecsq codecs (ecsq.h). Codes are decoded a block at a time.
- * Before any of them becomes a value, the decoder checks that the signs and sizes which the block
- * needs are present. */
+ * Before any of them becomes a value, the decoder checks that the signs and magnitudes which the
+ * block needs are present. */
 #include <math.h>
 
 #include "compress/ecsq.h"
@@ -12,8 +12,8 @@
 
 enum {
     BLOCK = TW_ECSQ_BLOCK,
-    PIECE = 32, /* elements decoded, or codes examined, at a time */
-    SIZES = 32, /* largest number of possible sizes in a code */
+    PIECE = 32,      /* elements decoded, or codes examined, at a time */
+    MAGNITUDES = 32, /* largest number of possible magnitudes in a code */
 };
 _Static_assert(BLOCK % PIECE == 0, "whole blocks are whole pieces");
 
@@ -21,16 +21,16 @@ _Static_assert(BLOCK % PIECE == 0, "whole blocks are whole pieces");
 
 /* Parameters for decoding a block's codes to values. */
 struct levels {
-    float level[SIZES]; /* (a + shift) * s */
-    float added[SIZES]; /* weight * level */
+    float level[MAGNITUDES]; /* (a + shift) * s */
+    float added[MAGNITUDES]; /* weight * level */
     float s, weight;
     int32_t one, more; /* shifts, in 2^-8 */
-    uint32_t limit, size_bits, in_code;
+    uint32_t limit, magnitude_bits, in_code;
 };
 
-/* Number of signs, and of sizes written in full, that belong to a set of codes. */
+/* Number of signs, and of magnitudes written in full, that belong to a set of codes. */
 struct asked {
-    uint32_t signs, written; /* sizes written in full */
+    uint32_t signs, written; /* magnitudes written in full */
 };
 
 /* Reader of sign bits, with the unread rest of a payload. */
@@ -56,22 +56,23 @@ static inline void signs_skip(struct signs_left *signs, unsigned count) {
 
 #ifdef __AVX2__
 
-static inline uint32_t nonzero(__m256i sizes) {
-    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(sizes, _mm256_setzero_si256()));
+static inline uint32_t nonzero(__m256i magnitudes) {
+    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(magnitudes, _mm256_setzero_si256()));
 }
 
-/* Returns the sizes in the higher bits of codes. The shift also brings in bits of adjacent codes,
- * which are masked out. */
-static inline __m256i high_sizes(__m256i codes, unsigned size_bits) {
-    const __m256i mask = _mm256_set1_epi8((char)(0xFF >> size_bits));
-    return _mm256_and_si256(_mm256_srl_epi16(codes, _mm_cvtsi32_si128((int)size_bits)), mask);
+/* Returns the magnitudes in the higher bits of codes. The shift also brings in bits of adjacent
+ * codes, which are masked out. */
+static inline __m256i high_magnitudes(__m256i codes, unsigned magnitude_bits) {
+    const __m256i mask = _mm256_set1_epi8((char)(0xFF >> magnitude_bits));
+    return _mm256_and_si256(_mm256_srl_epi16(codes, _mm_cvtsi32_si128((int)magnitude_bits)), mask);
 }
 
 static inline void count_asked_avx2(const struct tw_ecsq *ecsq, const uint8_t *codes,
                                     struct asked *asked) {
     const __m256i limit = _mm256_set1_epi8((char)tw_ecsq_limit(ecsq));
     const __m256i both = _mm256_loadu_si256((const __m256i *)(const void *)codes);
-    const __m256i low = _mm256_and_si256(both, limit), high = high_sizes(both, ecsq->size_bits);
+    const __m256i low = _mm256_and_si256(both, limit),
+                  high = high_magnitudes(both, ecsq->magnitude_bits);
     const uint32_t large = (uint32_t)_mm256_movemask_epi8(
         _mm256_or_si256(_mm256_cmpeq_epi8(low, limit), _mm256_cmpeq_epi8(high, limit)));
     asked->signs +=
@@ -83,17 +84,17 @@ static inline void count_asked_avx2(const struct tw_ecsq *ecsq, const uint8_t *c
     }
 }
 
-/* Returns the sizes of 32 elements, one per byte. */
-static inline __m256i sizes_of_avx2(const struct levels *levels, const uint8_t *codes) {
+/* Returns the magnitudes of 32 elements, one per byte. */
+static inline __m256i magnitudes_of_avx2(const struct levels *levels, const uint8_t *codes) {
     if (levels->in_code == 1) return _mm256_loadu_si256((const __m256i *)(const void *)codes);
     const __m256i limit = _mm256_set1_epi8((char)levels->limit);
     const __m256i both =
         _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)codes));
-    const __m256i high = high_sizes(both, levels->size_bits);
+    const __m256i high = high_magnitudes(both, levels->magnitude_bits);
     return _mm256_or_si256(_mm256_and_si256(both, limit), _mm256_slli_epi16(high, 8));
 }
 
-/* Returns the values of 8 sizes: levels, or weighted levels if is_add. */
+/* Returns the values of 8 magnitudes: levels, or weighted levels if is_add. */
 static inline __m256 level_of_avx2(const struct levels *levels, bool is_add, __m256i a) {
     if (levels->limit < 8) {
         return _mm256_permutevar8x32_ps(_mm256_loadu_ps(is_add ? levels->added : levels->level), a);
@@ -109,16 +110,16 @@ static inline __m256 level_of_avx2(const struct levels *levels, bool is_add, __m
 
 static inline uint32_t put_levels_avx2(const struct levels *levels, bool is_add,
                                        const uint8_t *codes, struct signs_left *signs, float *y) {
-    const __m256i sizes = sizes_of_avx2(levels, codes);
+    const __m256i magnitudes = magnitudes_of_avx2(levels, codes);
     const uint32_t large = (uint32_t)_mm256_movemask_epi8(
-        _mm256_cmpeq_epi8(sizes, _mm256_set1_epi8((char)levels->limit)));
+        _mm256_cmpeq_epi8(magnitudes, _mm256_set1_epi8((char)levels->limit)));
     if (is_add && large != 0) return large;
-    const uint32_t some = nonzero(sizes);
+    const uint32_t some = nonzero(magnitudes);
     const uint32_t is_minus = _pdep_u32((uint32_t)signs_next(signs), some);
     const __m256 minus = _mm256_set1_ps(-0.0f);
     uint8_t bytes[32];
     signs_skip(signs, (unsigned)__builtin_popcount(some));
-    _mm256_storeu_si256((__m256i *)(void *)bytes, sizes);
+    _mm256_storeu_si256((__m256i *)(void *)bytes, magnitudes);
     for (unsigned i = 0; i < 32; i += 8) {
         const __m256i a =
             _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(bytes + i)));
@@ -133,16 +134,17 @@ static inline uint32_t put_levels_avx2(const struct levels *levels, bool is_add,
 
 #endif
 
-/* Adds to *asked the number of signs, and of sizes written in full, that belong to codes[32]. */
+/* Adds to *asked the number of signs, and of magnitudes written in full, that belong to codes[32].
+ */
 static inline void count_asked(const struct tw_ecsq *ecsq, const uint8_t *codes,
                                struct asked *asked) {
 #ifdef __AVX2__
     count_asked_avx2(ecsq, codes, asked);
 #else
     const uint8_t limit = (uint8_t)tw_ecsq_limit(ecsq);
-    uint8_t signs = 0, written = 0; /* a byte is wide enough: 32 codes have at most 64 sizes */
+    uint8_t signs = 0, written = 0; /* a byte is wide enough: 32 codes have at most 64 magnitudes */
     for (uint32_t i = 0; i < PIECE; i++) {
-        const uint8_t low = codes[i] & limit, high = (uint8_t)(codes[i] >> ecsq->size_bits);
+        const uint8_t low = codes[i] & limit, high = (uint8_t)(codes[i] >> ecsq->magnitude_bits);
         signs = (uint8_t)(signs + (low != 0) + (high != 0));
         written = (uint8_t)(written + (low == limit) + (high == limit));
     }
@@ -152,9 +154,9 @@ static inline void count_asked(const struct tw_ecsq *ecsq, const uint8_t *codes,
 }
 
 /* Decodes 32 elements: sets y[32] to +-(a + shift) * s, and +0 where a = 0. If is_add, adds weight
- * times these values instead. Returns a bit mask of the elements whose sizes are written in full;
- * of these only the sign is set in y. If is_add and the mask is not 0, nothing is added and no sign
- * is read. */
+ * times these values instead. Returns a bit mask of the elements whose magnitudes are written in
+ * full; of these only the sign is set in y. If is_add and the mask is not 0, nothing is added and
+ * no sign is read. */
 static inline uint32_t put_levels(const struct levels *levels, bool is_add, const uint8_t *codes,
                                   struct signs_left *signs, float *restrict y) {
 #ifdef __AVX2__
@@ -162,17 +164,17 @@ static inline uint32_t put_levels(const struct levels *levels, bool is_add, cons
 #else
     const float *const table = is_add ? levels->added : levels->level;
     uint64_t bits = signs_next(signs);
-    uint32_t large = 0, sizes[PIECE];
+    uint32_t large = 0, magnitudes[PIECE];
     unsigned bits_count = 0;
     for (uint32_t i = 0; i < PIECE; i++) {
         const uint32_t code = codes[i / levels->in_code];
-        sizes[i] = code >> i % levels->in_code * levels->size_bits & levels->limit;
-        large |= (uint32_t)(sizes[i] == levels->limit) << i;
+        magnitudes[i] = code >> i % levels->in_code * levels->magnitude_bits & levels->limit;
+        large |= (uint32_t)(magnitudes[i] == levels->limit) << i;
     }
     if (is_add && large != 0) return large;
     for (uint32_t i = 0; i < PIECE; i++) {
-        const uint32_t has_sign = sizes[i] > 0, minus = (uint32_t)(bits & has_sign) << 31;
-        const float value = tw_float_of(tw_bits_of(table[sizes[i]]) ^ minus);
+        const uint32_t has_sign = magnitudes[i] > 0, minus = (uint32_t)(bits & has_sign) << 31;
+        const float value = tw_float_of(tw_bits_of(table[magnitudes[i]]) ^ minus);
         bits >>= has_sign;
         bits_count += has_sign;
         y[i] = is_add ? y[i] + value : value;
@@ -197,8 +199,8 @@ struct stream {
     enum tw_ecsq_kind kind;
     uint8_t code;            /* TW_ECSQ_ONE: the value of every code in the stream */
     const uint8_t *raw;      /* TW_ECSQ_RAW: the unread codes */
-    const uint8_t *written;  /* sizes written in full, not used yet */
-    uint32_t written_left;   /* number of sizes in `written` */
+    const uint8_t *written;  /* magnitudes written in full, not used yet */
+    uint32_t written_left;   /* number of magnitudes in `written` */
     size_t signs_count;      /* number of signs used so far */
     struct signs_left signs; /* unread signs */
     struct tw_rans_decoder decoder;
@@ -308,8 +310,8 @@ static enum tw_status stream_close(struct reader *r, const struct stream *stream
     return TW_OK;
 }
 
-/* Returns TW_CORRUPT unless the stream has the signs and full sizes that codes[count] need. The
- * zeros after the codes need none. */
+/* Returns TW_CORRUPT unless the stream has the signs and full magnitudes that codes[count] need.
+ * The zeros after the codes need none. */
 static enum tw_status check_codes(const struct reader *r, struct stream *stream,
                                   const uint8_t *codes, uint32_t count) {
     struct asked asked = {0};
@@ -369,15 +371,15 @@ static struct levels levels_of(const struct reader *r, size_t b, float weight) {
         .one = r->shift_one,
         .more = r->shift_more,
         .limit = tw_ecsq_limit(r->ecsq),
-        .size_bits = r->ecsq->size_bits,
+        .magnitude_bits = r->ecsq->magnitude_bits,
         .in_code = r->ecsq->in_code,
     };
-    TW_ASSERT(levels.limit < SIZES && levels.s > 0.0f);
-    for (int32_t a = 1; a < SIZES; a++) {
+    TW_ASSERT(levels.limit < MAGNITUDES && levels.s > 0.0f);
+    for (int32_t a = 1; a < MAGNITUDES; a++) {
         const int32_t shift = a == 1 ? levels.one : levels.more;
         levels.level[a] = (float)(256 * a + shift) * 0x1p-8f * levels.s;
     }
-    for (int32_t a = 0; a < SIZES; a++) levels.added[a] = weight * levels.level[a];
+    for (int32_t a = 0; a < MAGNITUDES; a++) levels.added[a] = weight * levels.level[a];
     return levels;
 }
 
@@ -402,7 +404,7 @@ static void put_block(const struct reader *r, struct stream *stream, size_t b, c
 }
 
 /* Reads the codes of block b and appends zeros. If the number of elements is odd, the last code has
- * a second size, which must be 0. */
+ * a second magnitude, which must be 0. */
 static enum tw_status next_block(const struct reader *r, struct stream *stream, size_t b,
                                  uint8_t *codes) {
     const struct tw_ecsq *const ecsq = r->ecsq;
@@ -411,7 +413,7 @@ static enum tw_status next_block(const struct reader *r, struct stream *stream, 
     TW_TRY(stream_next(stream, codes, count));
     memset(codes + count, 0, PIECE);
     const bool is_odd = elements % ecsq->in_code != 0;
-    return is_odd && codes[count - 1] >> ecsq->size_bits != 0 ? TW_CORRUPT : TW_OK;
+    return is_odd && codes[count - 1] >> ecsq->magnitude_bits != 0 ? TW_CORRUPT : TW_OK;
 }
 
 /* Decodes the stream of blocks [begin, end). */

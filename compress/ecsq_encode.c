@@ -13,9 +13,9 @@
 
 /* ---- the step ------------------------------------------------------------------------------- */
 
-/* The step comes from a histogram of sampled |x| / r, fine enough to count each size at any step,
- * and a bisection. Only the sampling uses floats, one product per element, so the step is the same
- * on every machine. */
+/* The step comes from a histogram of sampled |x| / r, fine enough to count each magnitude at any
+ * step, and a bisection. Only the sampling uses floats, one product per element, so the step is the
+ * same on every machine. */
 
 enum {
     SAMPLE_PIECE = 1024, /* elements sampled from a block, if there are many blocks */
@@ -30,7 +30,7 @@ enum {
     SIZE_BITS_MAX = 5,
     /* bits of the model per code that occurs, including a share for codes that do not occur */
     MODEL_BITS_PER_CODE = 12,
-    WRITTEN_BITS = 16, /* bits of a size written in full */
+    WRITTEN_BITS = 16, /* bits of a magnitude written in full */
 };
 _Static_assert(TW_ECSQ_BLOCK / SAMPLE_PIECE == 4, "pieces come from all quarters of blocks");
 
@@ -63,11 +63,11 @@ static void sample_piece(struct sample *sample, const float *x, uint32_t count, 
     const float into_bins = (float)BINS_PER_RMS / tw_bf16_to_f32(scale);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t bits;
-        float size;
+        float magnitude;
         memcpy(&bits, x + i, sizeof(bits));
         bits &= 0x7FFFFFFFu;
-        memcpy(&size, &bits, sizeof(size));
-        const uint32_t bin = (uint32_t)(size * into_bins);
+        memcpy(&magnitude, &bits, sizeof(magnitude));
+        const uint32_t bin = (uint32_t)(magnitude * into_bins);
         sample->below[(bin < BINS ? bin : BINS - 1) + 1]++;
     }
     sample->count += count;
@@ -92,7 +92,7 @@ static void sample_take(struct sample *sample, const struct tw_ecsq_source *sour
     for (uint32_t i = 0; i < BINS; i++) sample->below[i + 1] += sample->below[i];
 }
 
-/* Returns the number of sampled elements of a size below a. Elements are assumed to be evenly
+/* Returns the number of sampled elements of a magnitude below a. Elements are assumed to be evenly
  * distributed within their bin. */
 static uint32_t below_size(const struct sample *sample, const struct tw_ecsq *ecsq, uint32_t c,
                            uint32_t a) {
@@ -103,7 +103,7 @@ static uint32_t below_size(const struct sample *sample, const struct tw_ecsq *ec
     return sample->below[bin] + (uint32_t)(inside * part / BIN_STEPS);
 }
 
-/* Counts each size in the sample at step c. */
+/* Counts each magnitude in the sample at step c. */
 static void count_sizes(const struct sample *sample, const struct tw_ecsq *ecsq, uint32_t c,
                         uint32_t *counts) {
     const uint32_t limit = tw_ecsq_limit(ecsq);
@@ -115,8 +115,8 @@ static void count_sizes(const struct sample *sample, const struct tw_ecsq *ecsq,
     }
 }
 
-/* Returns the bits of the sample in units of 2^-16: entropy, signs, and sizes written in full. Here
- * and below, the two elements of a code are assumed to be independent. */
+/* Returns the bits of the sample in units of 2^-16: entropy, signs, and magnitudes written in full.
+ * Here and below, the two elements of a code are assumed to be independent. */
 static uint64_t sample_bits(const struct sample *sample, const struct tw_ecsq *ecsq,
                             const uint32_t *counts) {
     const uint64_t log_count = log2_of(sample->count);
@@ -191,7 +191,8 @@ static bool is_within(const struct sample *sample, const struct tw_ecsq *ecsq,
     return sample_bits(sample, ecsq, counts) <= room * sample->count;
 }
 
-/* Returns the mean of |x| / s - a over the sampled elements of sizes a in [first, end), times 256.
+/* Returns the mean of |x| / s - a over the sampled elements of magnitudes a in [first, end), times
+ * 256.
  */
 static int8_t mean_shift(const struct sample *sample, const struct tw_ecsq *ecsq, uint32_t c,
                          uint32_t first, uint32_t end) {
@@ -259,7 +260,7 @@ enum {
 /* Parameters for encoding a block's values to codes. */
 struct quantiser {
     float inverse, bias;
-    uint32_t limit, size_bits, in_code;
+    uint32_t limit, magnitude_bits, in_code;
 };
 
 /* Writer of sign bits, eight bytes at a time. */
@@ -291,8 +292,8 @@ static inline void signs_put(struct signs *signs, uint64_t bits, unsigned count)
 
 #ifdef __AVX2__
 
-static inline uint32_t nonzero(__m256i sizes) {
-    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(sizes, _mm256_setzero_si256()));
+static inline uint32_t nonzero(__m256i magnitudes) {
+    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(magnitudes, _mm256_setzero_si256()));
 }
 
 /* Packs 4 vectors of 8 integers into signed bytes, with saturation. */
@@ -304,7 +305,7 @@ static inline __m256i pack_bytes(const __m256i *from) {
     return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-/* Returns the sizes of x[32], and writes their signs. */
+/* Returns the magnitudes of x[32], and writes their signs. */
 static inline __m256i put_sizes_avx2(const struct quantiser *q, const float *x,
                                      struct signs *signs) {
     const __m256 inverse = _mm256_set1_ps(q->inverse), bias = _mm256_set1_ps(q->bias),
@@ -312,15 +313,16 @@ static inline __m256i put_sizes_avx2(const struct quantiser *q, const float *x,
     __m256i bits[4], a[4];
     for (int i = 0; i < 4; i++) {
         const __m256 v = _mm256_loadu_ps(x + 8 * i);
-        const __m256 size = _mm256_add_ps(_mm256_mul_ps(_mm256_andnot_ps(minus, v), inverse), bias);
+        const __m256 magnitude =
+            _mm256_add_ps(_mm256_mul_ps(_mm256_andnot_ps(minus, v), inverse), bias);
         bits[i] = _mm256_castps_si256(v);
-        a[i] = _mm256_cvttps_epi32(_mm256_min_ps(size, most));
+        a[i] = _mm256_cvttps_epi32(_mm256_min_ps(magnitude, most));
     }
-    const __m256i sizes = pack_bytes(a);
-    const uint32_t some = nonzero(sizes);
+    const __m256i magnitudes = pack_bytes(a);
+    const uint32_t some = nonzero(magnitudes);
     const uint32_t is_minus = (uint32_t)_mm256_movemask_epi8(pack_bytes(bits));
     signs_put(signs, _pext_u32(is_minus, some), (unsigned)__builtin_popcount(some));
-    return sizes;
+    return magnitudes;
 }
 
 static inline bool quantise_avx2(const struct quantiser *q, const float *x, uint8_t *codes,
@@ -332,7 +334,7 @@ static inline bool quantise_avx2(const struct quantiser *q, const float *x, uint
         _mm256_storeu_si256(to, a);
         _mm256_storeu_si256(to + 1, b);
     } else {
-        const __m256i weights = _mm256_set1_epi16((short)(1 | 1 << q->size_bits << 8));
+        const __m256i weights = _mm256_set1_epi16((short)(1 | 1 << q->magnitude_bits << 8));
         const __m256i both =
             _mm256_packus_epi16(_mm256_maddubs_epi16(a, weights), _mm256_maddubs_epi16(b, weights));
         _mm256_storeu_si256(to, _mm256_permute4x64_epi64(both, 0xD8));
@@ -359,39 +361,41 @@ static inline bool set_has_avx2(const struct set *set, const uint8_t *codes) {
 
 #endif
 
-/* Quantises x[count], count <= 32: writes sizes[count], and appends the signs of nonzero sizes. */
-static inline void put_sizes(const struct quantiser *q, const float *restrict x, uint32_t count,
-                             uint8_t *restrict sizes, struct signs *signs) {
+/* Quantises x[count], count <= 32: writes magnitudes[count], and appends the signs of nonzero
+ * magnitudes. */
+static inline void put_magnitudes(const struct quantiser *q, const float *restrict x,
+                                  uint32_t count, uint8_t *restrict magnitudes,
+                                  struct signs *signs) {
     const float most = (float)q->limit;
     uint64_t bits = 0;
     unsigned bits_count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const float size = fabsf(x[i]) * q->inverse + q->bias;
-        sizes[i] = (uint8_t)(int32_t)(size < most ? size : most);
+        const float magnitude = fabsf(x[i]) * q->inverse + q->bias;
+        magnitudes[i] = (uint8_t)(int32_t)(magnitude < most ? magnitude : most);
     }
     for (uint32_t i = 0; i < count; i++) {
-        const uint64_t has_sign = sizes[i] > 0;
+        const uint64_t has_sign = magnitudes[i] > 0;
         bits |= (has_sign & tw_bits_of(x[i]) >> 31) << bits_count;
         bits_count += (unsigned)has_sign;
     }
     signs_put(signs, bits, bits_count);
 }
 
-/* Encodes x[count], count <= 64, to codes and signs. Returns true if a size must be written in
+/* Encodes x[count], count <= 64, to codes and signs. Returns true if a magnitude must be written in
  * full. */
 static inline bool quantise_some(const struct quantiser *q, const float *x, uint32_t count,
                                  uint8_t *restrict codes, struct signs *signs) {
     const uint32_t first = count < MADE / 2 ? count : MADE / 2;
     const uint32_t codes_count = (count + q->in_code - 1) / q->in_code;
-    uint8_t sizes[MADE] = {0}, any = 0;
-    put_sizes(q, x, first, sizes, signs);
-    put_sizes(q, x + first, count - first, sizes + first, signs);
+    uint8_t magnitudes[MADE] = {0}, any = 0;
+    put_magnitudes(q, x, first, magnitudes, signs);
+    put_magnitudes(q, x + first, count - first, magnitudes + first, signs);
     for (uint32_t i = 0; i < codes_count; i++) {
-        const uint32_t low = sizes[q->in_code * i];
-        const uint32_t high = q->in_code == 1 ? 0u : sizes[2 * i + 1];
-        codes[i] = (uint8_t)(low | high << q->size_bits);
+        const uint32_t low = magnitudes[q->in_code * i];
+        const uint32_t high = q->in_code == 1 ? 0u : magnitudes[2 * i + 1];
+        codes[i] = (uint8_t)(low | high << q->magnitude_bits);
     }
-    for (uint32_t i = 0; i < MADE; i++) any = (uint8_t)(any | (sizes[i] == q->limit));
+    for (uint32_t i = 0; i < MADE; i++) any = (uint8_t)(any | (magnitudes[i] == q->limit));
     return any != 0;
 }
 
@@ -436,7 +440,7 @@ struct writer {
     struct tw_ecsq_step step;
     uint8_t *at; /* address of the next byte to write */
     const uint8_t *end;
-    uint32_t written; /* number of sizes written in full in the current stream */
+    uint32_t written; /* number of magnitudes written in full in the current stream */
 };
 
 /* Content of the stream being encoded. */
@@ -462,8 +466,8 @@ static float max_of(const float *x, uint32_t count) {
     const size_t whole = count - count % MAX_PIECE;
     for (size_t at = 0; at < whole; at += MAX_PIECE) {
         for (size_t i = 0; i < MAX_PIECE; i++) {
-            const float size = fabsf(x[at + i]);
-            most[i] = size > most[i] ? size : most[i];
+            const float magnitude = fabsf(x[at + i]);
+            most[i] = magnitude > most[i] ? magnitude : most[i];
         }
     }
     for (size_t i = whole; i < count; i++) most[0] = fabsf(x[i]) > most[0] ? fabsf(x[i]) : most[0];
@@ -510,8 +514,8 @@ static enum tw_status put_scale(struct writer *w, size_t b) {
     const uint16_t scale = tw_bf16_from_f32(scale_of(w->ecsq, rms, max));
     if (scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT; /* this also refuses a block with a NaN */
     const bool is_zero = scale < TW_ECSQ_SCALE_MIN;
-    const float size = is_zero ? 0.0f : max / tw_bf16_to_f32(scale);
-    w->peak = size > w->peak ? size : w->peak;
+    const float magnitude = is_zero ? 0.0f : max / tw_bf16_to_f32(scale);
+    w->peak = magnitude > w->peak ? magnitude : w->peak;
     tw_put_u16(w->scales + 2 * b, is_zero ? 0 : scale);
     return TW_OK;
 }
@@ -533,7 +537,7 @@ static struct quantiser quantiser_of(const struct writer *w, size_t b) {
         .inverse = 1.0f / tw_ecsq_unit(tw_ecsq_scale(w->scales, b), w->step.c),
         .bias = tw_ecsq_bias(w->ecsq),
         .limit = tw_ecsq_limit(w->ecsq),
-        .size_bits = w->ecsq->size_bits,
+        .magnitude_bits = w->ecsq->magnitude_bits,
         .in_code = w->ecsq->in_code,
     };
 }
@@ -605,9 +609,9 @@ static void put_lost(const struct writer *w, size_t b) {
     for (uint32_t i = 0; i < count; i++) {
         const int32_t a = size_of(&q, x[i]);
         const int32_t shift = (more & -(a < limit)) + (one & -(a == 1)), has = -(a > 0);
-        const float size = (float)((256 * a + shift) & has) * 0x1p-8f * s;
+        const float magnitude = (float)((256 * a + shift) & has) * 0x1p-8f * s;
         const uint32_t sign = tw_bits_of(x[i]) & (uint32_t)has & 1u << 31;
-        x[i] -= tw_float_of(tw_bits_of(size) | sign);
+        x[i] -= tw_float_of(tw_bits_of(magnitude) | sign);
     }
 }
 
@@ -757,9 +761,9 @@ enum tw_status TW_COMPRESS_ISA(ecsq_encode)(const struct tw_ecsq *ecsq,
 
 /* ---- the codecs ----------------------------------------------------------------------------- */
 
-/* Returns the size of the longest payload in bytes: raw codes, signs, and sizes written in full. An
- * element whose size is written in full is at least 3.2 * rms, so these are fewer than a tenth of a
- * block. */
+/* Returns the size of the longest payload in bytes: raw codes, signs, and magnitudes written in
+ * full. An element whose magnitude is written in full is at least 3.2 * rms, so these are fewer
+ * than a tenth of a block. */
 static size_t ecsq_bound(const struct tw_ecsq *ecsq, size_t n) {
     if (n == 0) return 0;
     const size_t blocks = tw_ecsq_blocks(n), in_stream = tw_ecsq_stream_end(ecsq, 0, SIZE_MAX);
@@ -789,15 +793,15 @@ static enum tw_status ecsq_decode(const struct tw_ecsq *ecsq, const uint8_t *src
 enum { BITS_4 = 1024, BITS_3 = 768, BITS_2 = 512, BITS_1 = 256, BITS_05 = 128 };
 
 static const struct tw_ecsq ecsq4 = {
-    .bits_256 = BITS_4, .size_bits = 5, .in_code = 1, .step_min = 1 << 9};
+    .bits_256 = BITS_4, .magnitude_bits = 5, .in_code = 1, .step_min = 1 << 9};
 static const struct tw_ecsq ecsq3 = {
-    .bits_256 = BITS_3, .size_bits = 4, .in_code = 2, .step_min = 1 << 10};
+    .bits_256 = BITS_3, .magnitude_bits = 4, .in_code = 2, .step_min = 1 << 10};
 static const struct tw_ecsq ecsq2 = {
-    .bits_256 = BITS_2, .size_bits = 3, .in_code = 2, .step_min = 1 << 11};
+    .bits_256 = BITS_2, .magnitude_bits = 3, .in_code = 2, .step_min = 1 << 11};
 static const struct tw_ecsq ecsq1 = {
-    .bits_256 = BITS_1, .size_bits = 3, .in_code = 2, .dead_256 = 40, .step_min = 1 << 11};
+    .bits_256 = BITS_1, .magnitude_bits = 3, .in_code = 2, .dead_256 = 40, .step_min = 1 << 11};
 static const struct tw_ecsq ecsq05 = {
-    .bits_256 = BITS_05, .size_bits = 3, .in_code = 2, .dead_256 = 52, .step_min = 1 << 11};
+    .bits_256 = BITS_05, .magnitude_bits = 3, .in_code = 2, .dead_256 = 52, .step_min = 1 << 11};
 
 const struct tw_ecsq *TW_COMPRESS_ISA(ecsq_row)(enum tw_codec_id id) {
     TW_ASSERT(id >= TW_CODEC_ECSQ4 && id <= TW_CODEC_ECSQ05);

@@ -1,4 +1,4 @@
-/* attention.c - attention in tiles, forward and backward, and for a few queries at a time. */
+/* attention.c - attention in tiles, forward and backward, and decoding with a cache. */
 #include <math.h>
 
 #include "kernels/cpu/vec.h"
@@ -225,27 +225,27 @@ static inline void tw_block_move(struct tw_block *block, size_t key, const struc
 }
 
 /* Returns how many of the block's keys query `lane` and all later queries attend to. */
-static inline size_t tw_clear_keys(const struct tw_block *block, size_t lane) {
-    const ptrdiff_t clear = block->edge + (ptrdiff_t)lane;
-    return clear < 0 ? 0 : tw_least((size_t)clear, block->keys);
+static inline size_t tw_unmasked_keys(const struct tw_block *block, size_t lane) {
+    const ptrdiff_t unmasked = block->edge + (ptrdiff_t)lane;
+    return unmasked < 0 ? 0 : tw_least((size_t)unmasked, block->keys);
 }
 
 /* Masks a vector whose first lane is query `lane`. Returns x in lanes whose query attends to key s,
  * and `otherwise` in the other lanes. */
-TW_INLINE tw_vec tw_seen(const struct tw_block *block, size_t s, size_t lane, tw_vec x,
-                         float otherwise) {
+TW_INLINE tw_vec tw_causal_mask(const struct tw_block *block, size_t s, size_t lane, tw_vec x,
+                                float otherwise) {
     static const int32_t index[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     tw_ivec lanes;
     memcpy(&lanes, index, sizeof(lanes));
-    const tw_ivec is_seen = lanes > (int32_t)((ptrdiff_t)s - block->edge - (ptrdiff_t)lane);
-    return (tw_vec)(((tw_ivec)x & is_seen) | ((tw_ivec)tw_vec_all(otherwise) & ~is_seen));
+    const tw_ivec is_unmasked = lanes > (int32_t)((ptrdiff_t)s - block->edge - (ptrdiff_t)lane);
+    return (tw_vec)(((tw_ivec)x & is_unmasked) | ((tw_ivec)tw_vec_all(otherwise) & ~is_unmasked));
 }
 
 /* Computes scores (TW_KEYS, TW_BLOCK) = keys * queries (length, TW_BLOCK), with the keys in rows
  * (all keys, length). A vector is not written if none of its queries attends to the key. */
 static inline void tw_scores_of(float *scores, const float *rows, const float *queries,
                                 const struct tw_block *block, const struct tw_head *head) {
-    struct tw_tile tile = {.m = tw_clear_keys(block, 0),
+    struct tw_tile tile = {.m = tw_unmasked_keys(block, 0),
                            .k = head->units,
                            .n = block->lanes,
                            .a_row = head->length,
@@ -348,11 +348,12 @@ static inline void tw_transpose(float *restrict to, const float *restrict from, 
     }
 }
 
-/* ---- a few queries -------------------------------------------------------------------------- */
+/* ---- decoding: a few queries
+ * -------------------------------------------------------------------------- */
 
 /* Up to this many queries are computed one row at a time, because reading k and v takes most of the
  * time. */
-enum { TW_FEW = 4 };
+enum { TW_DECODE_QUERIES = 4 };
 
 /* Attention of a few queries (decoding with a cache). Each key and value is read
  * once for up to four rows of queries, because reading k and v determines the time. */
@@ -364,7 +365,7 @@ enum {
 };
 
 /* Up to ROWS rows of queries: row i is query i % queries of query head i / queries. */
-struct few_work {
+struct decode_work {
     struct tw_head head;
     const tw_act *k, *v;
     size_t kv_stride;
@@ -389,7 +390,7 @@ TW_INLINE tw_vec sums_of(tw_vec part[TW_VEC]) {
 
 /* Computes scores [key, key + TW_VEC) of `count` rows; scores beyond the last key are 0. count must
  * be a literal. */
-TW_INLINE void scores_at(const struct few_work *work, size_t key, const size_t count) {
+TW_INLINE void scores_at(const struct decode_work *work, size_t key, const size_t count) {
     const struct tw_head *head = &work->head;
     const size_t keys = tw_least(TW_VEC, head->keys - key);
     tw_vec part[ROWS][TW_VEC];
@@ -413,7 +414,7 @@ TW_INLINE void scores_at(const struct few_work *work, size_t key, const size_t c
 
 /* Adds p * v over keys [key, key + TW_KEYS) to o, in `vecs` vectors from element i on, for `count`
  * rows. count and vecs must be literals. */
-TW_INLINE void values_at(const struct few_work *work, size_t key, size_t i, const size_t count,
+TW_INLINE void values_at(const struct decode_work *work, size_t key, size_t i, const size_t count,
                          const size_t vecs) {
     const struct tw_head *head = &work->head;
     const size_t end = tw_least(key + TW_KEYS, head->keys);
@@ -440,40 +441,42 @@ TW_INLINE void values_at(const struct few_work *work, size_t key, size_t i, cons
     }
 }
 
-/* Computes the softmax of one row over the `seen` keys that its query attends to, and zeros up to
- * `keys`. Returns the row's log-sum-exp. */
-static float few_softmax_of(float *row, size_t seen, size_t keys, const struct tw_head *head) {
+/* Computes the softmax of one row over the `visible` keys that its query attends to, and zeros up
+ * to `keys`. Returns the row's log-sum-exp. */
+static float decode_softmax_of(float *row, size_t visible, size_t keys,
+                               const struct tw_head *head) {
     const tw_vec scale = tw_vec_all(head->scale2);
-    for (size_t s = seen; s < tw_round_up(keys, TW_VEC); s++) row[s] = -INFINITY;
+    for (size_t s = visible; s < tw_round_up(keys, TW_VEC); s++) row[s] = -INFINITY;
     tw_vec max = tw_vec_load(row), sum = {0};
-    for (size_t s = 0; s < seen; s += TW_VEC) max = tw_vec_max(tw_vec_load(row + s), max);
+    for (size_t s = 0; s < visible; s += TW_VEC) max = tw_vec_max(tw_vec_load(row + s), max);
     const float largest = tw_vec_largest(max);
     const tw_vec offset = tw_vec_all(largest) * scale;
-    for (size_t s = 0; s < seen; s += TW_VEC) {
+    for (size_t s = 0; s < visible; s += TW_VEC) {
         tw_vec p = tw_vec_exp2(tw_vec_load(row + s) * scale - offset);
-        if (s + TW_VEC > seen) {
+        if (s + TW_VEC > visible) {
             tw_vec_store(row + s, p);
-            p = tw_vec_load_part(row + s, seen - s);
+            p = tw_vec_load_part(row + s, visible - s);
         }
         tw_vec_store(row + s, p);
         sum += p;
     }
     const float total = tw_vec_sum(sum);
     const tw_vec factor = tw_vec_all(1.0f / total);
-    for (size_t s = 0; s < seen; s += TW_VEC) {
+    for (size_t s = 0; s < visible; s += TW_VEC) {
         tw_vec_store(row + s, tw_vec_load(row + s) * factor);
     }
-    for (size_t s = tw_round_up(seen, TW_VEC); s < keys; s++) row[s] = 0.0f;
+    for (size_t s = tw_round_up(visible, TW_VEC); s < keys; s++) row[s] = 0.0f;
     return largest * head->scale + logf(total);
 }
 
 /* count is a literal */
-TW_INLINE void rows_attend(const struct few_work *work, float *lse, const size_t count) {
+TW_INLINE void rows_attend(const struct decode_work *work, float *lse, const size_t count) {
     const struct tw_head *head = &work->head;
     for (size_t key = 0; key < head->keys; key += TW_VEC) scores_at(work, key, count);
     for (size_t r = 0; r < work->count; r++) {
-        const size_t row = work->first + r, seen = head->first + row % head->queries + 1;
-        const float sum = few_softmax_of(work->scores + r * work->stride, seen, head->keys, head);
+        const size_t row = work->first + r, visible = head->first + row % head->queries + 1;
+        const float sum =
+            decode_softmax_of(work->scores + r * work->stride, visible, head->keys, head);
         if (lse != NULL) lse[row] = sum;
     }
     for (size_t key = 0; key < head->keys; key += TW_KEYS) {
@@ -485,9 +488,9 @@ TW_INLINE void rows_attend(const struct few_work *work, float *lse, const size_t
     }
 }
 
-static void attention_few(const struct tw_attention *shape,
-                          const struct tw_attention_arrays *arrays) {
-    struct few_work work = {
+static void attention_decode(const struct tw_attention *shape,
+                             const struct tw_attention_arrays *arrays) {
+    struct decode_work work = {
         .head = tw_head_of(shape), .k = arrays->k, .v = arrays->v, .kv_stride = shape->kv_stride};
     const struct tw_head *head = &work.head;
     float *at = tw_aligned(arrays->scratch);
@@ -542,7 +545,7 @@ struct work {
  * literals. */
 TW_INLINE void softmax_lanes(const struct work *work, const struct tw_block *block, size_t lane,
                              const size_t vecs, const bool is_first) {
-    const size_t keys = block->keys, clear = tw_clear_keys(block, lane);
+    const size_t keys = block->keys, unmasked = tw_unmasked_keys(block, lane);
     const tw_vec scale = tw_vec_all(work->head.scale2);
     tw_vec max[4], sum[4];
     float *p = work->p + lane;
@@ -550,15 +553,15 @@ TW_INLINE void softmax_lanes(const struct work *work, const struct tw_block *blo
         max[j] =
             is_first ? tw_vec_load(p + j * TW_VEC) : tw_vec_load(work->max + lane + j * TW_VEC);
     }
-    for (size_t s = 0; s < clear; s++) {
+    for (size_t s = 0; s < unmasked; s++) {
         TW_UNROLL for (size_t j = 0; j < vecs; j++) {
             max[j] = tw_vec_max(tw_vec_load(p + s * TW_BLOCK + j * TW_VEC), max[j]);
         }
     }
-    for (size_t s = clear; s < keys; s++) {
+    for (size_t s = unmasked; s < keys; s++) {
         TW_UNROLL for (size_t j = 0; j < vecs; j++) {
             const tw_vec x = tw_vec_load(p + s * TW_BLOCK + j * TW_VEC);
-            max[j] = tw_vec_max(tw_seen(block, s, lane + j * TW_VEC, x, -INFINITY), max[j]);
+            max[j] = tw_vec_max(tw_causal_mask(block, s, lane + j * TW_VEC, x, -INFINITY), max[j]);
         }
     }
     TW_UNROLL for (size_t j = 0; j < vecs; j++) {
@@ -578,7 +581,8 @@ TW_INLINE void softmax_lanes(const struct work *work, const struct tw_block *blo
             TW_UNROLL for (size_t u = 0; u < TW_UNIT; u++) {
                 const tw_vec x = tw_vec_load(p + (s + u) * TW_BLOCK + j * TW_VEC);
                 unit[u] = tw_vec_exp2(x * scale - max[j]);
-                if (s + u >= clear) unit[u] = tw_seen(block, s + u, lane + j * TW_VEC, unit[u], 0);
+                if (s + u >= unmasked)
+                    unit[u] = tw_causal_mask(block, s + u, lane + j * TW_VEC, unit[u], 0);
                 sum[j] += unit[u];
             }
             tw_vec_store(p + s / TW_UNIT * TW_BLOCK + j * TW_VEC, tw_unit_of(unit));
@@ -625,10 +629,10 @@ static void values_of(const struct work *work, const struct tw_block *block) {
         }
     }
     const float *v = work->v + block->key / TW_UNIT * head->width;
-    const size_t step = tw_clear_keys(block, 0) == block->keys ? TW_BLOCK : TW_STEP;
+    const size_t step = tw_unmasked_keys(block, 0) == block->keys ? TW_BLOCK : TW_STEP;
     for (size_t r = 0; r < block->rows; r += step) {
         tile.m = tw_least(step, block->rows - r);
-        tile.k = (tw_clear_keys(block, r + tile.m - 1) + TW_UNIT - 1) / TW_UNIT;
+        tile.k = (tw_unmasked_keys(block, r + tile.m - 1) + TW_UNIT - 1) / TW_UNIT;
         if (tile.k > 0) tw_tile_multiply(work->o + r * head->width, work->p + r, v, &tile);
     }
 }
@@ -642,8 +646,8 @@ static void block_forward(tw_act *out, float *lse, const tw_act *q, const struct
     memset(work->q_rows + block.rows * head->length, 0,
            (block.lanes - block.rows) * head->length * sizeof(float));
     tw_transpose(work->q, work->q_rows, block.lanes, head);
-    const size_t seen = head->first + block.query + block.rows;
-    for (size_t key = 0; key < seen; key += TW_KEYS) {
+    const size_t visible = head->first + block.query + block.rows;
+    for (size_t key = 0; key < visible; key += TW_KEYS) {
         tw_block_move(&block, key, head);
         tw_scores_of(work->p, work->k, work->q, &block, head);
         softmax_of(work, &block);
@@ -676,8 +680,8 @@ static struct work work_of(float *scratch, const struct tw_attention *shape) {
 }
 
 void TW_CPU(attention)(const struct tw_attention *shape, const struct tw_attention_arrays *arrays) {
-    if (shape->queries <= TW_FEW) {
-        attention_few(shape, arrays);
+    if (shape->queries <= TW_DECODE_QUERIES) {
+        attention_decode(shape, arrays);
         return;
     }
     const struct work work = work_of(arrays->scratch, shape);
@@ -740,7 +744,7 @@ static void operand_pack(const struct operand *to, const tw_act *from, size_t st
 TW_INLINE void backward_softmax_lanes(const struct backward_work *work,
                                       const struct tw_block *block, size_t lane,
                                       const size_t vecs) {
-    const size_t clear = tw_clear_keys(block, lane);
+    const size_t unmasked = tw_unmasked_keys(block, lane);
     const tw_vec scale = tw_vec_all(work->head.scale2);
     tw_vec lse[4], d[4];
     TW_UNROLL for (size_t j = 0; j < vecs; j++) {
@@ -754,9 +758,9 @@ TW_INLINE void backward_softmax_lanes(const struct backward_work *work,
                 const size_t at = (s + u) * TW_BLOCK + lane + j * TW_VEC;
                 p[u][j] = tw_vec_exp2(tw_vec_load(work->p + at) * scale - lse[j]);
                 ds[u][j] = p[u][j] * (tw_vec_load(work->dp + at) - d[j]);
-                if (s + u >= clear) {
-                    p[u][j] = tw_seen(block, s + u, lane + j * TW_VEC, p[u][j], 0.0f);
-                    ds[u][j] = tw_seen(block, s + u, lane + j * TW_VEC, ds[u][j], 0.0f);
+                if (s + u >= unmasked) {
+                    p[u][j] = tw_causal_mask(block, s + u, lane + j * TW_VEC, p[u][j], 0.0f);
+                    ds[u][j] = tw_causal_mask(block, s + u, lane + j * TW_VEC, ds[u][j], 0.0f);
                 }
             }
         }
@@ -780,7 +784,7 @@ TW_INLINE void backward_softmax_lanes(const struct backward_work *work,
 static void add_to_keys(float *y, const float *a, const float *b, const struct tw_block *block,
                         const struct tw_head *head) {
     const size_t units = (block->rows + TW_UNIT - 1) / TW_UNIT;
-    struct tw_tile tile = {.m = tw_clear_keys(block, 0),
+    struct tw_tile tile = {.m = tw_unmasked_keys(block, 0),
                            .k = units,
                            .n = head->width,
                            .a_row = TW_BLOCK,
@@ -809,10 +813,10 @@ static void add_to_queries(const struct backward_work *work, const struct tw_blo
                            .y_row = head->width,
                            .is_added = block->key > 0};
     const float *k = work->k_across + block->key / TW_UNIT * head->width;
-    const size_t step = tw_clear_keys(block, 0) == block->keys ? TW_BLOCK : TW_STEP;
+    const size_t step = tw_unmasked_keys(block, 0) == block->keys ? TW_BLOCK : TW_STEP;
     for (size_t r = 0; r < block->rows; r += step) {
         tile.m = tw_least(step, block->rows - r);
-        tile.k = (tw_clear_keys(block, r + tile.m - 1) + TW_UNIT - 1) / TW_UNIT;
+        tile.k = (tw_unmasked_keys(block, r + tile.m - 1) + TW_UNIT - 1) / TW_UNIT;
         if (tile.k == 0) continue;
         tw_tile_multiply(work->dq + r * head->width, work->ds_across + r, k, &tile);
     }
@@ -820,8 +824,8 @@ static void add_to_queries(const struct backward_work *work, const struct tw_blo
 
 static void block_backward(const struct backward_work *work, struct tw_block block) {
     const struct tw_head *head = &work->head;
-    const size_t seen = head->first + block.query + block.rows;
-    for (size_t key = 0; key < seen; key += TW_KEYS) {
+    const size_t visible = head->first + block.query + block.rows;
+    for (size_t key = 0; key < visible; key += TW_KEYS) {
         tw_block_move(&block, key, head);
         tw_scores_of(work->p, work->k, work->q.transposed, &block, head);
         tw_scores_of(work->dp, work->v, work->dout.transposed, &block, head);

@@ -89,7 +89,7 @@ static enum tw_status get_record(struct reader *in, uint32_t *has_close, struct 
     if (size == 0) return TW_OK;
     if (!take_bytes(in, size, &bytes)) return TW_OK; /* is_short says it */
     if (tw_record_decode(bytes, size, record, &inner) != TW_OK) {
-        return tw_fail(err, TW_CORRUPT, "its manifest: %s", inner.message);
+        return tw_fail(err, TW_CORRUPT, "its record: %s", inner.message);
     }
     return TW_OK;
 }
@@ -179,17 +179,16 @@ enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_p
     } else {
         TW_TRY(get_record(&in, &position->has_held, &position->held, err));
         if (!in.is_short && is_twice(tip, held, in.bytes))
-            return tw_fail(err, TW_CORRUPT, "it has the manifest of its last round twice");
+            return tw_fail(err, TW_CORRUPT, "it has the record of its last round twice");
     }
     TW_TRY(check_end(&in, err));
     const uint64_t rounds = position->rounds;
     if (position->has_tip == 0 && rounds != 0) {
-        return tw_fail(err, TW_CORRUPT,
-                       "it is at round %llu, and the manifest before it is missing",
+        return tw_fail(err, TW_CORRUPT, "it is at round %llu, and the record before it is missing",
                        (unsigned long long)rounds);
     }
     if (position->has_tip != 0 && (rounds == 0 || position->tip.round != rounds - 1)) {
-        return tw_fail(err, TW_CORRUPT, "its manifest is of round %llu, not of the last of %llu",
+        return tw_fail(err, TW_CORRUPT, "its record is of round %llu, not of the last of %llu",
                        (unsigned long long)position->tip.round, (unsigned long long)rounds);
     }
     *fragments_count = count;

@@ -251,7 +251,7 @@ static size_t check_model(const struct tw_ecsq *ecsq, const uint8_t *coded, size
     assert_int_equal(tw_rans_form(0)->decode(&decoder, codes, codes_count), TW_OK);
     for (uint32_t i = 0; i < codes_count; i++) {
         signs += (codes[i] & tw_ecsq_limit(ecsq)) != 0;
-        signs += codes[i] >> ecsq->size_bits != 0;
+        signs += codes[i] >> ecsq->magnitude_bits != 0;
     }
     const uint32_t total = counts_of(ecsq, codes, codes_count, counts);
     assert_true(tw_rans_model_fit(&fit, counts, total));

@@ -46,8 +46,9 @@ static void draw_codes(struct tw_rng *rng, const struct tw_ecsq *ecsq, uint8_t *
     for (size_t i = 0; i < written; i++) sizes[tw_rng_below(rng, n)] = (uint8_t)limit;
     sizes[n] = 0;
     for (size_t i = 0; i < tw_ecsq_codes(ecsq, (uint32_t)n); i++) {
-        codes[i] =
-            in_code == 1 ? sizes[i] : (uint8_t)(sizes[2 * i] | sizes[2 * i + 1] << ecsq->size_bits);
+        codes[i] = in_code == 1
+                       ? sizes[i]
+                       : (uint8_t)(sizes[2 * i] | sizes[2 * i + 1] << ecsq->magnitude_bits);
     }
 }
 
@@ -56,7 +57,7 @@ static size_t put_signs(struct tw_rng *rng, const struct tw_ecsq *ecsq, const ui
                         size_t n, uint8_t *to) {
     size_t bits = 0;
     for (size_t i = 0; i < n; i++) {
-        for (uint32_t size = codes[i]; size != 0; size >>= ecsq->size_bits) {
+        for (uint32_t size = codes[i]; size != 0; size >>= ecsq->magnitude_bits) {
             if ((size & tw_ecsq_limit(ecsq)) == 0) continue;
             if (bits % 8 == 0) to[bits / 8] = 0;
             to[bits / 8] |= (uint8_t)(tw_rng_below(rng, 2) << bits % 8);

@@ -120,13 +120,13 @@ TEST(inconsistent_fields_are_refused) {
     sample.position.rounds = 7;
     size = tw_position_encode(&sample.position, 3, bytes);
     assert_int_equal(tw_position_decode(bytes, size, &position, &fragments, &err), TW_CORRUPT);
-    assert_non_null(strstr(err.message, "at round 7, and the manifest before it is missing"));
+    assert_non_null(strstr(err.message, "at round 7, and the record before it is missing"));
 
     sample_state(&sample, 3, 0, 2); /* no tip and no `held`: encoded as 4 zero bytes, not 8 */
     size = tw_position_encode(&sample.position, 3, bytes);
     memset(bytes + size, 0, 4);
     assert_int_equal(tw_position_decode(bytes, size + 4, &position, &fragments, &err), TW_CORRUPT);
-    assert_non_null(strstr(err.message, "the manifest of its last round twice"));
+    assert_non_null(strstr(err.message, "the record of its last round twice"));
 
     sample_vote(&vote, 5, 1);
     vote.round = 6;
