@@ -197,12 +197,9 @@ const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size) {
     return find_utf16(bytes, size);
 }
 
-static bool is_json(const uint8_t *bytes, size_t size) {
-    size_t at = skip_mark(bytes, size);
-    if (at < size && bytes[at] == '[') at = skip_blank(bytes, size, at + 1);
-    if (at == size || bytes[at] != '{') return false;
-    at = skip_blank(bytes, size, at + 1);
-    return at < size && bytes[at] == '"';
+const struct tw_file_kind *tw_file_kind_of_numbers(const uint8_t *bytes, size_t size) {
+    enum { LONG_MAGIC_BYTES = 6 };
+    return find_magic(bytes, size, LONG_MAGIC_BYTES);
 }
 
 enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size) {
@@ -211,42 +208,4 @@ enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size) {
     if (size < sizeof(FRAME)) return TW_PACKING_NONE;
     const bool is_skipped = bytes[0] >> 4 == 5 && memcmp(bytes + 1, SKIPPED, 3) == 0;
     return is_skipped || memcmp(bytes, FRAME, 4) == 0 ? TW_PACKING_ZSTD : TW_PACKING_NONE;
-}
-
-const char *tw_file_kind_prepared(const uint8_t *bytes, size_t size) {
-    static const char *const PACKED[] = {NULL, "packed by gzip", "packed by zstd"};
-    const enum tw_packing packing = tw_packing_of_bytes(bytes, size);
-    if (packing != TW_PACKING_NONE) return PACKED[packing];
-    if (size >= 262 && memcmp(bytes + 257, "ustar", 5) == 0) return "a tar archive";
-    return is_json(bytes, size) ? "JSON" : NULL;
-}
-
-/* Numbers of 16 bits, as nanoGPT writes its tokens, have no magic number. Read as text they train
- * well, because every second byte is easy to guess, and teach nothing. */
-static enum tw_status check_nul(const char *path, const uint8_t *bytes, size_t size,
-                                struct tw_error *err) {
-    const uint8_t *const nul = memchr(bytes, 0, size);
-    if (nul == NULL) return TW_OK;
-    return tw_fail(err, TW_DATA,
-                   "%.90s is not text: byte %zu of it is NUL. If it holds token numbers, make the "
-                   "run with --set data.tokenizer=ids --set model.vocab=N",
-                   path, (size_t)(nul - bytes) + 1);
-}
-
-enum tw_status tw_file_kind_check(const char *path, const uint8_t *bytes, size_t size,
-                                  bool are_numbers, struct tw_error *err) {
-    enum { LONG_MAGIC_BYTES = 6 };
-    const struct tw_file_kind *const kind =
-        are_numbers ? find_magic(bytes, size, LONG_MAGIC_BYTES) : tw_file_kind_of(bytes, size);
-    const char *const prepared = are_numbers ? NULL : tw_file_kind_prepared(bytes, size);
-    if (kind != NULL && kind->holds != TW_HOLDS_MARKUP) {
-        return tw_fail(err, TW_DATA, "%.90s is %s, which is not read: %s", path, kind->name,
-                       kind->remedy);
-    }
-    if (prepared == NULL) return are_numbers ? TW_OK : check_nul(path, bytes, size, err);
-    return tw_fail(
-        err, TW_DATA,
-        "%.100s is %s, and a run would train on its bytes: `thinwire data prepare` makes "
-        "a dataset of its texts",
-        path, prepared);
 }

@@ -7,8 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
-
 enum {
     TW_FILE_KIND_BYTES = 512,       /* number of leading bytes that decide a file's kind */
     TW_FILE_LOOK_BYTES = 64 * 1024, /* and in which a text must not have a NUL */
@@ -36,15 +34,8 @@ enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size);
  * Gzip, zstd, tar and JSON are not listed, because `thinwire data prepare` reads them. */
 const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size);
 
-/* Refuses a file that is about to be read as plain bytes, or as token numbers (are_numbers), if its
- * first bytes, at best TW_FILE_LOOK_BYTES, show another kind, or a NUL where text is wanted. Markup
- * passes: a run may train on it. Token numbers can look like a short magic number, so for them only
- * long ones count. The TW_DATA error names the path, the kind and the remedy. */
-enum tw_status tw_file_kind_check(const char *path, const uint8_t *bytes, size_t size,
-                                  bool are_numbers, struct tw_error *err);
-
-/* Returns a name for messages if the file is gzip, zstd, tar or JSON, else NULL. Only `thinwire
- * data prepare` reads these formats. */
-const char *tw_file_kind_prepared(const uint8_t *bytes, size_t size);
+/* Like tw_file_kind_of, for a file of token numbers, which can look like a short magic number: only
+ * long ones count. */
+const struct tw_file_kind *tw_file_kind_of_numbers(const uint8_t *bytes, size_t size);
 
 #endif

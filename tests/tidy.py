@@ -106,6 +106,8 @@ IMPURE = {
     "base/assert.c": {"stdio.h", "stdlib.h", "fprintf", "abort"},
     # formats into the caller's error
     "base/status.c": {"stdio.h", "vsnprintf"},
+    # fields of a broken record, into the caller's error
+    "base/json_field.c": {"stdio.h", "snprintf"},
     # numbers as text, into the caller's room
     "base/units.c": {"ctype.h", "stdio.h", "snprintf"},
     # arithmetic that comes from libraries

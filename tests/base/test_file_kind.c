@@ -78,32 +78,6 @@ TEST(markup_is_named_after_marks_and_blanks) {
     }
 }
 
-TEST(pointers_of_git_lfs_are_named) {
-    static const char POINTER[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n";
-    struct tw_error err;
-    const uint8_t *const bytes = (const uint8_t *)POINTER;
-    assert_int_equal(tw_file_kind_of(bytes, strlen(POINTER))->holds, TW_HOLDS_POINTER);
-    for (int are_numbers = 0; are_numbers < 2; are_numbers++) {
-        assert_int_equal(tw_file_kind_check("x", bytes, strlen(POINTER), are_numbers != 0, &err),
-                         TW_DATA);
-        assert_non_null(strstr(err.message, "git lfs pull"));
-    }
-}
-
-/* Tokens of nanoGPT are 16-bit numbers without a header: read as bytes, every second one is easy to
- * guess. Found at any place of the bytes looked at. */
-TEST(numbers_are_no_text) {
-    static uint8_t bytes[TW_FILE_LOOK_BYTES];
-    struct tw_error err;
-    memset(bytes, 'a', sizeof(bytes));
-    assert_int_equal(tw_file_kind_check("x", bytes, sizeof(bytes), false, &err), TW_OK);
-    bytes[678] = 0;
-    assert_int_equal(tw_file_kind_check("x", bytes, sizeof(bytes), false, &err), TW_DATA);
-    assert_non_null(strstr(err.message, "x is not text: byte 679 of it is NUL"));
-    assert_non_null(strstr(err.message, "data.tokenizer=ids"));
-    assert_int_equal(tw_file_kind_check("x", bytes, sizeof(bytes), true, &err), TW_OK);
-}
-
 /* The header's length, 640, is stored as bytes that also begin a pickle. */
 TEST(safetensors_are_named_whatever_their_length) {
     const struct tw_file_kind *const kind =
@@ -146,19 +120,6 @@ TEST(texts_have_no_kind) {
     for (unsigned i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
         const uint8_t *const bytes = (const uint8_t *)TEXTS[i];
         if (tw_file_kind_of(bytes, strlen(TEXTS[i])) != NULL) fail_msg("%s", TEXTS[i]);
-        assert_null(tw_file_kind_prepared(bytes, strlen(TEXTS[i])));
-    }
-}
-
-TEST(data_that_must_be_prepared_are_named) {
-    assert_string_equal(tw_file_kind_prepared((const uint8_t *)"\x1F\x8B\x08", 3),
-                        "packed by gzip");
-    assert_string_equal(tw_file_kind_prepared((const uint8_t *)"\x28\xB5\x2F\xFD", 4),
-                        "packed by zstd");
-    static const char *const JSON[] = {"{\"text\": 1}", "\n[ {\"a\"", "\xEF\xBB\xBF{ \"a\""};
-    for (unsigned i = 0; i < 3; i++) {
-        assert_string_equal(tw_file_kind_prepared((const uint8_t *)JSON[i], strlen(JSON[i])),
-                            "JSON");
     }
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "worker/data/json_field.h"
+#include "base/json_field.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

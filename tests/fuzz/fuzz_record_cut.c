@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 #include "base/file_kind.h"
-#include "worker/data/input_kind.h"
+#include "base/input_kind.h"
 #include "worker/data/text_cut.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -36,9 +36,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const size_t piece = 1 + (data[1] | (size_t)data[2] << 8), all = size - 3;
     const uint8_t *const text = data + 3;
     (void)tw_file_kind_of(text, all);
-    (void)tw_file_kind_prepared(text, all);
-    TW_ASSERT(tw_input_kind_of(text, all, (data[0] & 64) != 0, (data[0] & 128) != 0) <
-              TW_INPUT_TOKENS);
+    const struct tw_file_start start = {.path = (data[0] & 128) != 0 ? "x.JSON.gz" : NULL,
+                                        .bytes = text,
+                                        .size = all,
+                                        .is_all = (data[0] & 64) != 0};
+    TW_ASSERT(tw_input_kind_of(&start) < TW_INPUT_TOKENS);
+    for (unsigned use = 0; use <= TW_USE_PLAIN; use++) {
+        struct tw_error why;
+        const enum tw_status status = tw_file_check(&start, use, NULL, &why);
+        TW_ASSERT(status == TW_OK || status == TW_DATA);
+    }
     (void)tw_input_is_other_encoding(text, all);
     (void)tw_tar_members_of(text, all);
     for (size_t at = 0; at < all;) {

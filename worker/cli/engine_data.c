@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/json_field.h"
 #include "base/machine.h"
 #include "base/nearest.h"
 #include "base/units.h"
@@ -15,7 +16,6 @@
 #include "proto/run/run_key.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/data/corpus.h"
-#include "worker/data/json_field.h"
 #include "worker/data/prepare/prepare.h"
 #include "worker/support/out_file.h"
 #include "worker/support/signals.h"

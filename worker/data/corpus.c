@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "base/file_kind.h"
 #include "base/hash.h"
+#include "base/input_kind.h"
 
 /* Allocates corpus->files with `count` empty entries. Fails with TW_NOMEM. */
 static enum tw_status reserve_files(struct tw_corpus *corpus, uint32_t count,
@@ -352,35 +352,6 @@ enum { REFRESHED_AT_ONCE = 1024 };
 
 /* ---- files without a header ------------------------------------------------------------------ */
 
-/* Two letters of text form a number below 31355, so without this check text could pass for 16-bit
- * tokens. */
-static bool looks_like_text(const uint8_t *bytes, size_t size) {
-    for (size_t i = 0; i < size; i++) {
-        const uint8_t byte = bytes[i];
-        const bool is_text =
-            (byte >= 32 && byte < 127) || byte == '\n' || byte == '\t' || byte == '\r';
-        if (!is_text) return false;
-    }
-    return true;
-}
-
-/* Whether the numbers seem to be wider than `width`: at twice the width, all upper halves are 0,
- * but at least a quarter of the lower halves are not. If the numbers are four times as wide, half
- * of the lower halves are 0. */
-static bool has_empty_halves(const uint8_t *bytes, size_t size, uint32_t width) {
-    enum { NUMBERS_MIN = 32 };
-    size_t empty = 0, zeros = 0;
-    const size_t numbers = size / (2 * (size_t)width);
-    for (size_t i = 0; i < numbers; i++) {
-        const uint8_t *const low = bytes + 2 * width * i;
-        uint32_t sums[2] = {0, 0};
-        for (uint32_t k = 0; k < 2 * width; k++) sums[k / width] += low[k];
-        zeros += sums[0] == 0;
-        empty += sums[1] == 0;
-    }
-    return numbers >= NUMBERS_MIN && empty == numbers && zeros <= numbers / 4 * 3;
-}
-
 static enum tw_status open_plain(struct tw_corpus *corpus, const char *path, const uint8_t *bytes,
                                  size_t size, const struct tw_corpus_hint *hint,
                                  struct tw_error *err) {
@@ -391,21 +362,13 @@ static enum tw_status open_plain(struct tw_corpus *corpus, const char *path, con
     file->token_bytes = !hint->is_ids ? 1 : hint->vocab <= 65536 ? 2 : 4;
     file->file_bytes = corpus->bytes;
     file->tokens_count = corpus->bytes / file->token_bytes;
-    TW_TRY(tw_file_kind_check(path, bytes, size, hint->is_ids, err));
-    if (hint->is_ids && looks_like_text(bytes, size)) {
-        return tw_fail(err, TW_DATA,
-                       "training text %.80s is text, but data.tokenizer is ids: `thinwire data "
-                       "prepare --tokenizer FILE` makes tokens of it, or make a run with --set "
-                       "data.tokenizer=bytes --set model.vocab=256",
-                       path);
-    }
-    if (hint->is_ids && has_empty_halves(bytes, size, file->token_bytes)) {
-        return tw_fail(err, TW_DATA,
-                       "training text %.80s: every second %u-byte number is 0 at its beginning, so "
-                       "its numbers are larger than a vocabulary of %u needs: write them as numpy "
-                       "uint%u",
-                       path, file->token_bytes, hint->vocab, 8 * file->token_bytes);
-    }
+    const struct tw_file_start start = {
+        .path = path, .bytes = bytes, .size = size, .is_all = size == corpus->bytes};
+    TW_TRY(tw_file_check(&start,
+                         !hint->is_ids            ? TW_USE_BYTES
+                         : file->token_bytes == 2 ? TW_USE_NUMBERS_2
+                                                  : TW_USE_NUMBERS_4,
+                         NULL, err));
     if (corpus->bytes % file->token_bytes != 0) {
         return tw_fail(err, TW_DATA,
                        "training text %.120s has %" PRIu64

@@ -228,35 +228,11 @@ enum tw_cut tw_json_cut_objects(const uint8_t *text, size_t size, bool is_end,
 enum {
     SIZE_AT = 124,
     SIZE_BYTES = 12,
-    SUM_AT = 148,
-    SUM_BYTES = 8,
     TYPE_AT = 156,
     EXTRA_BYTES_MAX = 1 << 20, /* largest size of a member's long name or pax attributes */
 };
 
 /* ---- headers --------------------------------------------------------------------------------- */
-
-/* Parses an octal number, or a binary one if the first bit is set. Returns UINT64_MAX if it is
- * neither. */
-static uint64_t number_of(const uint8_t *field, size_t bytes) {
-    uint64_t value = 0;
-    size_t i = 0;
-    if ((field[0] & 0x80) != 0) {
-        for (i = bytes - 8; i < bytes; i++) value = value << 8 | field[i];
-        return value >> 62 == 0 ? value : UINT64_MAX;
-    }
-    while (i < bytes && field[i] == ' ') i++;
-    for (; i < bytes && field[i] >= '0' && field[i] <= '7'; i++) value = value * 8 + field[i] - '0';
-    return i == bytes || field[i] == 0 || field[i] == ' ' ? value : UINT64_MAX;
-}
-
-bool tw_tar_is_header(const uint8_t header[TW_TAR_BLOCK]) {
-    uint64_t sum = SUM_BYTES * ' ';
-    for (size_t i = 0; i < TW_TAR_BLOCK; i++) {
-        if (i < SUM_AT || i >= SUM_AT + SUM_BYTES) sum += header[i];
-    }
-    return sum == number_of(header + SUM_AT, SUM_BYTES);
-}
 
 static bool is_zero(const uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < size; i++) {
@@ -283,7 +259,7 @@ void tw_tar_name(const uint8_t header[TW_TAR_BLOCK], char name[TW_TAR_NAME_BYTES
 /* Cuts the content of a regular member, whose header is at `at`. */
 static enum tw_cut cut_member(const uint8_t *text, size_t size, size_t at, bool is_end,
                               struct tw_text_cut *cut, struct tw_error *err) {
-    const uint64_t bytes = number_of(text + at + SIZE_AT, SIZE_BYTES);
+    const uint64_t bytes = tw_tar_number(text + at + SIZE_AT, SIZE_BYTES);
     const size_t begin = at + TW_TAR_BLOCK;
     if (bytes > UINT64_MAX / 4) return fail_cut(err, "a member without a size: it is damaged");
     *cut = (struct tw_text_cut){
@@ -308,7 +284,7 @@ enum tw_cut tw_tar_cut(const uint8_t *text, size_t size, bool is_end, struct tw_
         }
         if (!tw_tar_is_header(header)) return fail_cut(err, "no member begins here: it is damaged");
         if (is_regular(header)) return cut_member(text, size, at, is_end, cut, err);
-        const uint64_t bytes = number_of(header + SIZE_AT, SIZE_BYTES);
+        const uint64_t bytes = tw_tar_number(header + SIZE_AT, SIZE_BYTES);
         const bool has_content = strchr("xgLKDVMNS", header[TYPE_AT]) != NULL;
         if (has_content && bytes > EXTRA_BYTES_MAX) {
             return fail_cut(err, "a member of a kind that is not read (sparse, or of a backup)");

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/input_kind.h"
 #include "base/status.h"
 
 enum {
@@ -65,7 +66,7 @@ enum tw_cut tw_json_cut_objects(const uint8_t *text, size_t size, bool is_end,
 /* Cutting can restart at any
  * member. */
 
-enum { TW_TAR_BLOCK = 512, TW_TAR_NAME_BYTES = 101 };
+enum { TW_TAR_NAME_BYTES = 101 };
 
 /* Selects the members of an archive that hold texts. WebDataset groups members whose names agree up
  * to the first dot into a sample; the ending gives the kind of each member. */
@@ -77,9 +78,6 @@ enum tw_tar_members { TW_TAR_ALL, TW_TAR_TEXTS, TW_TAR_JSON };
  * *err: the file is damaged or truncated. */
 enum tw_cut tw_tar_cut(const uint8_t *text, size_t size, bool is_end, struct tw_text_cut *cut,
                        struct tw_error *err);
-
-/* Whether this block is a tar header, by its checksum. The oldest archives have no other mark. */
-bool tw_tar_is_header(const uint8_t header[TW_TAR_BLOCK]);
 
 /* Copies the name of the member with this header, at most its first 100 bytes. The rest of a longer
  * name is in another field. */

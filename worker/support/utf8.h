@@ -7,13 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { TW_UTF8_BYTES_MAX = 4 };
-
-/* Returns the length of the well-formed UTF-8 sequence at text[left], left > 0: 1 to 4 bytes.
- * Returns 0 if no such sequence begins there, and -1 if the text ends within a sequence that is
- * valid so far. Overlong forms, surrogates and code points beyond U+10FFFF are not well formed (RFC
- * 3629). */
-int tw_utf8_size(const uint8_t *text, size_t left);
+#include "base/utf8.h"
 
 /* Bytes of an incomplete character. A zero-initialised stream is empty. */
 struct tw_utf8_stream {

@@ -184,14 +184,25 @@ static enum tw_status check_length(const struct cli_data *data, const char *path
         (unsigned long long)window);
 }
 
+/* Applies the worker's rule about the kind of a file (worker/data/corpus.c). */
+static enum tw_status check_start(const struct cli_data *data, const char *path,
+                                  const struct tw_run *run, struct tw_error *err) {
+    const struct tw_file_start start = {.path = path,
+                                        .bytes = data->head,
+                                        .size = data->head_bytes,
+                                        .is_all = data->head_bytes == data->bytes};
+    return tw_file_check(&start,
+                         run->data.tokenizer == TW_TOKENIZER_BYTES ? TW_USE_BYTES
+                         : run->model.vocab <= 65536               ? TW_USE_NUMBERS_2
+                                                                   : TW_USE_NUMBERS_4,
+                         NULL, err);
+}
+
 enum tw_status cli_data_check(const struct cli_data *data, const char *path,
                               const struct tw_run *run, struct tw_error *err) {
     struct tw_error why;
     const bool is_named = !tw_id_is_zero(&run->data.sha256);
-    if (!data->is_dataset) {
-        TW_TRY(tw_file_kind_check(path, data->head, data->head_bytes,
-                                  run->data.tokenizer == TW_TOKENIZER_IDS, err));
-    }
+    if (!data->is_dataset) TW_TRY(check_start(data, path, run, err));
     if (data->is_dataset && tw_dataset_check_run(&data->about, run, &why) != TW_OK) {
         return tw_fail(err, TW_DATA, "%.60s: %.185s", path, why.message);
     }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/file_kind.h"
+#include "base/input_kind.h"
 #include "base/status.h"
 #include "proto/dataset.h"
 #include "proto/run/run.h"

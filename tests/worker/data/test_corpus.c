@@ -485,8 +485,8 @@ FACT(numbers_of_another_width_are_refused) {
     for (uint32_t i = 0; i < 1000; i++) tw_put_u32(bytes + 4 * i, 100 + i);
     write_at(path_of(f, "u32.bin"), bytes, 4000, 0);
     expect(f, path_of(f, "u32.bin"), TW_DATA,
-           "every second 2-byte number is 0 at its beginning, so its numbers are larger than a "
-           "vocabulary of 50000 needs: write them as numpy uint16");
+           "every second 2-byte number is 0 at its beginning, so its numbers are larger than the "
+           "run's vocabulary needs: write them as numpy uint16");
     for (uint32_t i = 0; i < 1000; i++) tw_put_u64(bytes + 8 * i, 70000 + i);
     write_at(path_of(f, "i64.bin"), bytes, 8000, 0);
     f->run.model.vocab = 100000;

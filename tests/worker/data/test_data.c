@@ -16,13 +16,13 @@ struct fixture {
     struct tw_data data;
 };
 
-/* Writes a file of `bytes` bytes; byte i is 1 + i mod 251. */
+/* Writes a file of `bytes` bytes; byte i is 1 + i mod 127. */
 static void write_file(struct fixture *f, size_t bytes) {
     (void)snprintf(f->path, sizeof(f->path), "/tmp/tw-test-data-XXXXXX");
     const int fd = mkstemp(f->path);
     assert_true(fd >= 0);
     uint8_t *text = malloc(bytes + 1);
-    for (size_t i = 0; i < bytes; i++) text[i] = (uint8_t)(1 + i % 251);
+    for (size_t i = 0; i < bytes; i++) text[i] = (uint8_t)(1 + i % 127);
     assert_int_equal(write(fd, text, bytes), bytes);
     free(text);
     (void)close(fd);
@@ -49,12 +49,12 @@ static int tear_down(void **state) {
 
 FACT(data_opened_whole_are_measured_from_the_first_token) {
     struct fixture *f = *state;
-    write_file(f, 240);
+    write_file(f, 120);
     assert_int_equal(tw_data_open_whole(&f->data, f->path, &f->run, NULL), TW_OK);
     assert_int_equal(f->data.train_count, 0);
-    assert_int_equal(f->data.heldout_count, 240);
+    assert_int_equal(f->data.heldout_count, 120);
     const uint64_t windows = tw_data_heldout_count(&f->data);
-    assert_int_equal(windows, (240 - 1) / CONTEXT);
+    assert_int_equal(windows, (120 - 1) / CONTEXT);
     uint32_t tokens[WINDOW];
     for (uint64_t i = 0; i < windows; i++) {
         assert_int_equal(tw_data_heldout(&f->data, i, windows, tokens, NULL), TW_OK);
@@ -72,12 +72,12 @@ FACT(data_shorter_than_a_window_cannot_be_measured) {
 
 FACT(the_end_is_held_out_and_never_drawn) {
     struct fixture *f = *state;
-    write_file(f, 240); /* no value repeats: a byte identifies its place */
+    write_file(f, 120); /* no value repeats: a byte identifies its place */
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
-    assert_int_equal(f->data.train_count, 216);
+    assert_int_equal(f->data.train_count, 108);
     uint32_t tokens[WINDOW];
     uint64_t cursor = 0;
-    bool is_seen[240] = {false};
+    bool is_seen[120] = {false};
     for (unsigned i = 0; i < 20000; i++) {
         assert_int_equal(tw_data_draw(&f->data, 7, &cursor, 1, tokens, NULL), TW_OK);
         for (unsigned j = 0; j < WINDOW; j++) {
@@ -85,7 +85,7 @@ FACT(the_end_is_held_out_and_never_drawn) {
             is_seen[tokens[j] - 1] = true;
         }
     }
-    for (unsigned i = 0; i < 240; i++) assert_int_equal(is_seen[i], i < 216);
+    for (unsigned i = 0; i < 120; i++) assert_int_equal(is_seen[i], i < 108);
     assert_int_equal(cursor, 20000 * CONTEXT);
 }
 
@@ -117,11 +117,11 @@ FACT(held_out_windows_cover_the_end_without_overlap) {
     uint32_t tokens[WINDOW];
     for (uint64_t i = 0; i < count; i++) {
         assert_int_equal(tw_data_heldout(&f->data, i, count, tokens, NULL), TW_OK);
-        assert_int_equal(tokens[0], 226 + i * CONTEXT);
-        assert_int_equal(tokens[CONTEXT], 226 + (i + 1) * CONTEXT);
+        assert_int_equal(tokens[0], 99 + i * CONTEXT);
+        assert_int_equal(tokens[CONTEXT], 99 + (i + 1) * CONTEXT);
     }
     assert_int_equal(tw_data_heldout(&f->data, 1, 2, tokens, NULL), TW_OK);
-    assert_int_equal(tokens[0], 226 + CONTEXT);
+    assert_int_equal(tokens[0], 99 + CONTEXT);
 }
 
 FACT(the_shortest_text_that_fits_is_taken) {
@@ -158,7 +158,7 @@ FACT(the_text_of_a_run_is_known_by_its_hash) {
     struct tw_error err;
     static uint8_t text[600000]; /* more than one block of the hash */
     write_file(f, sizeof(text));
-    for (size_t i = 0; i < sizeof(text); i++) text[i] = (uint8_t)(1 + i % 251);
+    for (size_t i = 0; i < sizeof(text); i++) text[i] = (uint8_t)(1 + i % 127);
     f->run.data.sha256 = tw_sha256(text, sizeof(text));
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_OK);
     tw_data_close(&f->data);

@@ -142,7 +142,7 @@ FACT(archives_give_the_texts_of_their_members) {
     expect(at, path_of("tar/v7.tar"), "\0first\0second", 13);
     refuse(at, path_of("tar/pandas.tar"),
            "pandas.tar: x.jsonl: it is JSON Lines: unpack the archive");
-    refuse(at, path_of("tar/packed.tar"), "packed.tar: a.txt.gz: it is packed itself: unpack the");
+    refuse(at, path_of("tar/packed.tar"), "packed.tar: a.txt.gz: it is compressed twice: unpack");
     at->options.field = "body";
     refuse(at, path_of("tar/webdataset-json.tar"),
            "webdataset-json.tar: 000000.json: no field \"body\"; there are: text;");

@@ -18,9 +18,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/input_kind.h"
 #include "base/status.h"
 #include "proto/dataset.h"
-#include "worker/data/input_kind.h"
 #include "worker/data/text_cut.h"
 
 enum {

@@ -6,12 +6,11 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "base/file_kind.h"
 #include "base/hash.h"
+#include "base/json_field.h"
 #include "kernels/ops.h"
 #include "proto/dataset.h"
 #include "worker/data/corpus.h"
-#include "worker/data/json_field.h"
 
 enum {
     /* Documents longer than this share one encoder, so only one thread at a time tokenises such a
@@ -720,23 +719,18 @@ static bool has_more_records(const uint8_t *content, size_t bytes) {
 static enum tw_status look_at_member(const struct tw_prepare_coder *coder, const uint8_t *content,
                                      struct tw_block_document *document, bool *is_record,
                                      struct tw_error *err) {
-    const struct tw_file_kind *const kind = tw_file_kind_of(content, document->bytes);
-    const size_t look =
-        document->bytes < TW_INPUT_LOOK_BYTES ? document->bytes : TW_INPUT_LOOK_BYTES;
-    if (kind != NULL && kind->holds != TW_HOLDS_NOTHING &&
-        !(coder->is_plain && kind->holds == TW_HOLDS_MARKUP)) {
-        return tw_fail(err, TW_DATA, "it is %s: unpack the archive", kind->name);
-    }
-    if (tw_packing_of_bytes(content, document->bytes) != TW_PACKING_NONE) {
-        return tw_fail(err, TW_DATA, "it is packed itself: unpack the archive");
-    }
-    const bool is_nothing = kind != NULL && kind->holds == TW_HOLDS_NOTHING;
-    if (is_nothing || memchr(content, 0, look) != NULL) {
+    const size_t look = document->bytes < TW_FILE_LOOK_BYTES ? document->bytes : TW_FILE_LOOK_BYTES;
+    const struct tw_file_start start = {
+        .path = "it", .bytes = content, .size = look, .is_all = look == document->bytes};
+    struct tw_error why;
+    bool is_binary = false;
+    if (tw_file_check(&start, coder->is_plain ? TW_USE_PLAIN : TW_USE_DOCUMENTS, &is_binary,
+                      &why) != TW_OK) {
+        if (!is_binary) return tw_fail(err, TW_DATA, "%.200s; unpack the archive", why.message);
         document->fate = TW_DOCUMENT_PASSED;
         return TW_OK;
     }
-    const enum tw_input_kind found =
-        tw_input_kind_of(content, look, look == document->bytes, false);
+    const enum tw_input_kind found = tw_input_kind_of(&start);
     *is_record = !coder->is_plain && found != TW_INPUT_TEXT;
     if (!*is_record) return TW_OK;
     if ((found == TW_INPUT_OBJECTS || found == TW_INPUT_LINES) &&

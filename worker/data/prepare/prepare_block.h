@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/input_kind.h"
 #include "base/status.h"
-#include "worker/data/input_kind.h"
 #include "worker/data/prepare/prepare_inputs.h"
 #include "worker/data/text_cut.h"
 #include "worker/tokenizer/tokenizer_text.h"

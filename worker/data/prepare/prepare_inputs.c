@@ -7,35 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
-#include "base/file_kind.h"
+#include "base/input_kind.h"
 #include "worker/data/corpus.h"
-#include "worker/data/input_kind.h"
 #include "worker/data/prepare/prepare_block.h"
 #include "worker/data/text_cut.h"
 #include "worker/data/text_stream.h"
 
 /* ---- list of inputs -------------------------------------------------------------------------- */
-
-/* Whether the name has one of the endings, in any case, perhaps followed by the ending of a
- * compressed file. */
-static bool is_named_so(const char *path, const char *const *endings, unsigned count) {
-    static const char *const PACKED[] = {".gz", ".zst", ".zstd"};
-    size_t length = strlen(path);
-    for (unsigned i = 0; i < 3; i++) {
-        const size_t tail = strlen(PACKED[i]);
-        if (length <= tail || strcasecmp(path + length - tail, PACKED[i]) != 0) continue;
-        length -= tail;
-        break;
-    }
-    for (unsigned i = 0; i < count; i++) {
-        const size_t tail = strlen(endings[i]);
-        if (length > tail && strncasecmp(path + length - tail, endings[i], tail) == 0) return true;
-    }
-    return false;
-}
 
 static bool has_end(const char *path, const char *end) {
     const size_t length = strlen(path);
@@ -107,8 +87,6 @@ static void record_identity(struct tw_prepare_file *file, const struct stat *inf
 static enum tw_status add_file(struct tw_prepare_inputs *inputs, const char *path,
                                const struct stat *info, uint32_t source, bool is_named,
                                struct tw_error *err) {
-    static const char *const JSON[] = {".jsonl", ".ndjson", ".json"};
-    static const char *const TABLES[] = {".csv", ".tsv"};
     if (inputs->count == TW_PREPARE_FILES_MAX) {
         return tw_fail(err, TW_LIMIT, "more than %d files; put several into one (JSONL is good)",
                        TW_PREPARE_FILES_MAX);
@@ -129,8 +107,6 @@ static enum tw_status add_file(struct tw_prepare_inputs *inputs, const char *pat
                                      .bytes = (uint64_t)info->st_size,
                                      .source = source,
                                      .is_named = is_named,
-                                     .has_json_name = is_named_so(path, JSON, 3),
-                                     .has_table_name = is_named_so(path, TABLES, 2),
                                      .is_tokens = is_tokens};
     if (file->path == NULL) return tw_fail(err, TW_NOMEM, "no memory for %s", path);
     record_identity(file, info);
@@ -470,84 +446,40 @@ static enum tw_status cut_block(struct read *read, struct tw_error *err) {
 
 /* ---- the beginning of a file ----------------------------------------------------------------- */
 
-/* The argument that read_csv() of pandas needs for this table, derived from the separator that is
- * most frequent in its first line. */
-static const char *separator_of(const uint8_t *text, size_t size) {
-    size_t commas = 0, semicolons = 0, tabs = 0;
-    for (size_t i = 0; i < size && text[i] != '\n'; i++) {
-        commas += text[i] == ',';
-        semicolons += text[i] == ';';
-        tabs += text[i] == '\t';
-    }
-    if (tabs > commas && tabs > semicolons) return ", sep='\\t'";
-    return semicolons > commas ? ", sep=';'" : "";
-}
-
-/* Refuses files that are not UTF-8 text. */
-static enum tw_status check_start(const struct read *read, const uint8_t *text, size_t size,
-                                  enum tw_block_end *end, struct tw_error *err) {
-    const struct tw_prepare_file *const file = read->fill.file;
-    const char *const path = tw_prepare_shown_path(file->path);
-    const bool is_plain = read->fill.reader->is_plain;
-    const struct tw_file_kind *const kind = tw_file_kind_of(text, size);
-    *end = TW_BLOCK_FILE_BAD;
-    if (kind != NULL && !(is_plain && kind->holds == TW_HOLDS_MARKUP)) {
-        if (kind->holds == TW_HOLDS_NOTHING) *end = TW_BLOCK_FILE_BINARY;
-        return tw_fail(err, TW_DATA, "%s is %s, which is not read: %s", path, kind->name,
-                       kind->remedy);
-    }
-    if (tw_packing_of_bytes(text, size) != TW_PACKING_NONE) {
-        return tw_fail(err, TW_DATA, "%s is compressed twice: unpack it once", path);
-    }
-    if (file->has_table_name && !is_plain) {
-        return tw_fail(err, TW_DATA,
-                       "%s is a table (CSV), which is not read: python3 -c \"import pandas as p; "
-                       "p.read_csv('IN'%s)"
-                       ".to_json('OUT.jsonl', orient='records', lines=True)\"",
-                       path, separator_of(text, size));
-    }
-    const uint8_t *const nul = memchr(text, 0, size);
-    if (nul != NULL) {
-        *end = TW_BLOCK_FILE_BINARY;
-        return tw_fail(err, TW_DATA, "%s is not text: byte %zu of it is NUL", path,
-                       (size_t)(nul - text) + 1);
-    }
-    if (tw_input_is_other_encoding(text, size)) {
-        return tw_fail(
-            err, TW_DATA,
-            "%s is not UTF-8: make it so, `iconv -f WINDOWS-1252 -t UTF-8 IN >OUT` if it "
-            "is Latin-1",
-            path);
-    }
-    return TW_OK;
-}
-
 /* Decides from the first bytes how the text is read. */
 static enum tw_status look_at_start(struct read *read, enum tw_block_end *end,
                                     struct tw_error *err) {
     struct tw_block *const block = read->fill.block;
     const uint8_t *const text = block->text;
     const struct tw_prepare_file *const file = read->fill.file;
-    const size_t size = block->bytes < TW_INPUT_LOOK_BYTES ? block->bytes : TW_INPUT_LOOK_BYTES;
-    const bool is_all = read->is_end && size == block->bytes;
+    const size_t size = block->bytes < TW_FILE_LOOK_BYTES ? block->bytes : TW_FILE_LOOK_BYTES;
+    const struct tw_file_start start = {.path = tw_prepare_shown_path(file->path),
+                                        .bytes = text,
+                                        .size = size,
+                                        .is_all = read->is_end && size == block->bytes};
+    const bool is_plain = read->fill.reader->is_plain;
+    bool is_binary = false;
     if (size == 0) {
         *end = TW_BLOCK_FILE_EMPTY;
         return tw_fail(err, TW_DATA, "%s is empty", tw_prepare_shown_path(file->path));
     }
-    block->kind = tw_input_kind_of(text, size, is_all, file->has_json_name);
+    block->kind = tw_input_kind_of(&start);
     if (block->kind == TW_INPUT_TAR) {
         read->members =
             tw_tar_members_of(text, block->bytes < TW_BLOCK_BYTES ? block->bytes : TW_BLOCK_BYTES);
         return TW_OK;
     }
-    TW_TRY(check_start(read, text, size, end, err));
+    const enum tw_status status =
+        tw_file_check(&start, is_plain ? TW_USE_PLAIN : TW_USE_DOCUMENTS, &is_binary, err);
+    *end = is_binary ? TW_BLOCK_FILE_BINARY : TW_BLOCK_FILE_BAD;
+    if (status != TW_OK) return status;
     const bool has_lines = block->kind == TW_INPUT_TEXT && read->fill.reader->unit != TW_TEXT_WHOLE;
-    if (has_lines && !read->fill.reader->is_plain && memchr(text, '\n', size) == NULL &&
+    if (has_lines && !is_plain && memchr(text, '\n', size) == NULL &&
         memchr(text, '\r', size) != NULL) {
         return tw_fail(err, TW_DATA, "%s ends its lines with CR alone: tr '\\r' '\\n' <IN >OUT",
                        tw_prepare_shown_path(file->path));
     }
-    if (read->fill.reader->is_plain) block->kind = TW_INPUT_TEXT;
+    if (is_plain) block->kind = TW_INPUT_TEXT;
     read->unit = block->kind == TW_INPUT_LINES ? TW_TEXT_RECORDS : read->fill.reader->unit;
     return TW_OK;
 }

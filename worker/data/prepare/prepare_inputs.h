@@ -19,9 +19,7 @@ struct tw_prepare_file {
     /* true: the user named the file; false: it was found in a folder, which may hold other kinds of
      * files */
     bool is_named;
-    bool has_json_name, has_table_name; /* the name has the ending of a JSON file, or of a CSV or
-                                           TSV file */
-    bool is_tokens;                     /* a shard of llm.c, or the .bin of a Megatron-LM pair */
+    bool is_tokens; /* a shard of llm.c, or the .bin of a Megatron-LM pair */
 };
 
 struct tw_prepare_inputs {

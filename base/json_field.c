@@ -1,4 +1,4 @@
-#include "worker/data/json_field.h"
+#include "base/json_field.h"
 
 #include <stdbool.h>
 #include <stdio.h>

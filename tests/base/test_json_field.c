@@ -1,6 +1,6 @@
 /* Extracting a field from a JSON line, and the error for every kind of invalid line. */
+#include "base/json_field.h"
 #include "tests/test.h"
-#include "worker/data/json_field.h"
 
 static enum tw_status field_of(const char *line, size_t size, char *out, size_t *bytes,
                                struct tw_error *err) {

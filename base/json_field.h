@@ -1,7 +1,7 @@
 /* json_field.h - extracts one string from a JSON object, without building a tree and without
  * recursion. */
-#ifndef TW_WORKER_DATA_JSON_FIELD_H
-#define TW_WORKER_DATA_JSON_FIELD_H
+#ifndef TW_BASE_JSON_FIELD_H
+#define TW_BASE_JSON_FIELD_H
 
 #include <stdbool.h>
 #include <stddef.h>
