@@ -292,6 +292,8 @@ static void take_action(struct mesh *mesh, uint32_t node, const struct tw_action
             event.ok = false;
             event.u.chunk.is_unfit = true;
         }
+        if (mesh->rates != NULL && action->u.payload.content == TW_CONTENT_RESULT)
+            event.u.chunk.sanity = mesh->rates(mesh, node, &event.u.chunk.hash);
         post(mesh, node, WORK_US, &event);
         break;
     case TW_ACT_ENCODE: answer_encode(mesh, node, action); break;

@@ -97,6 +97,8 @@ struct mesh {
      * it. */
     bool (*says)(struct mesh *mesh, uint32_t from, uint32_t to, struct tw_message *message);
     bool (*gives)(struct mesh *mesh, uint32_t from, uint32_t to, const struct tw_id *hash);
+    /* How this node's worker rates the size of a result, or NULL: all are usual. */
+    enum tw_sanity (*rates)(struct mesh *mesh, uint32_t node, const struct tw_id *hash);
     /* Called around each event of a core, or NULL. */
     struct {
         void (*hears)(struct mesh *mesh, uint32_t node, const struct tw_event *event);
