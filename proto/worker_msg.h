@@ -49,7 +49,7 @@
 #include "proto/worker_request.h"
 
 enum { TW_SAMPLE_BYTES_MAX = 1024 }; /* prompt or text of a sample, including the final NUL */
-enum { TW_WORKER_VERSION = 12, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS = 2 };
+enum { TW_WORKER_VERSION = 13, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS = 2 };
 
 /* ---- shared memory ------------------------------------------------------------------------- */
 
@@ -215,6 +215,10 @@ struct tw_wmsg_reduced {
     uint64_t round;
     uint64_t refused; /* bit i: inputs[i] was left out as too large; never all inputs */
     uint32_t part, status, bytes, reserved;
+    /* Of each input that the merge scaled down: its size in tenths of the usual size, more than
+     * twice that. In an audit also of an input without which a far too large mean would not be one:
+     * the mean in tenths of the usual merges. 0: neither. */
+    uint16_t sizes[TW_MEMBERS_MAX];
 };
 
 struct tw_wmsg_checked {

@@ -553,6 +553,13 @@ static void view_peer(const struct tw_node *node, uint16_t peer, struct tw_node_
     view->peers[peer].proposer_stall_us =
         tw_conduct_stall_left_us(node, TW_PENALTY_STALL_PROPOSER, id);
     view->peers[peer].unmerged = tw_conduct_unmerged_rounds(node, id);
+    const struct large_work *large = tw_conduct_large_work(node, id);
+    if (large != NULL) {
+        view->peers[peer].large.merges = large->merges;
+        view->peers[peer].large.times = tw_bits(large->recent);
+        view->peers[peer].large.tenths = large->tenths;
+        view->peers[peer].large.is_often = tw_conduct_is_often_large(large);
+    }
     view->peers[peer].is_member = tw_roster_find(&node->roster, id) >= 0;
     view_strike(node, peer, view);
     for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {

@@ -121,6 +121,11 @@ struct tw_node_view {
         uint64_t owner_stall_us,
             proposer_stall_us; /* remaining time in which this node does not
                                   wait for the member, as owner and as proposer */
+        struct {
+            uint32_t merges, times; /* of the last merges of its work here, the large ones */
+            uint32_t tenths;        /* newest large size, in tenths of the usual one */
+            bool is_often;          /* half of them and more */
+        } large;
         uint32_t unmerged; /* rounds in a row in which its contribution was too large to merge */
     } peers[TW_PEERS_MAX];
 };

@@ -57,6 +57,13 @@ const char *tw_status_view_label(const struct tw_status_view *view, const struct
     return label;
 }
 
+void tw_view_large_text(uint32_t merges, uint32_t large, uint32_t tenths, char *text, size_t size) {
+    (void)snprintf(text, size,
+                   "its work was %.1f times the others' for the steps that it claims, in %u of %u "
+                   "merges here: merges scale such work down",
+                   tenths / 10.0, large, merges);
+}
+
 const char *tw_view_absence(const struct tw_view_peer *peer, char text[TW_VIEW_TEXT_BYTES]) {
     char time[TW_UNITS_BYTES];
     text[0] = '\0';

@@ -112,6 +112,9 @@ struct tw_view_peer {
     char stall[TW_VIEW_TEXT_BYTES];   /* why rounds do not wait for the peer; "": they do */
     char strike[TW_VIEW_TEXT_BYTES];  /* why the peer owns no part; "": it may own parts */
     char refused[TW_VIEW_TEXT_BYTES]; /* why this node rejects the peer's work; "": it does not */
+    uint32_t merges, large_merges;    /* of its work in parts of this node's, the newest few; of
+                                         them those that scaled it down */
+    char large[TW_VIEW_TEXT_BYTES];   /* how much larger its work is than others'; "": it is not */
     uint64_t in_bytes_s;              /* rate at which the peer's payloads arrive; 0: not known */
     uint64_t out_bytes_s;             /* rate of the path to the peer; 0: not known */
     int64_t ahead_s; /* by which the peer's wall clock is ahead of this node's; TW_VIEW_NO_CLOCK:
@@ -536,6 +539,10 @@ void tw_status_view_init(struct tw_status_view *view);
 struct tw_view_peer *tw_status_view_peer(struct tw_status_view *view, const struct tw_id *id);
 
 enum { TW_VIEW_LABEL_BYTES = TW_KNOWN_LABEL_BYTES + 12 };
+
+/* Writes how large a peer's work is: `large` of its last `merges` merges here found it so, the
+ * newest at `tenths` of the usual size. */
+void tw_view_large_text(uint32_t merges, uint32_t large, uint32_t tenths, char *text, size_t size);
 
 /* Writes a peer's name with its short id, "barn (cb0ac6de)", or the id alone. Returns `label`. */
 const char *tw_status_view_label(const struct tw_status_view *view, const struct tw_id *id,

@@ -108,14 +108,15 @@ static json_t *peer_json(const struct tw_status_view *view, const struct tw_view
     if (row != NULL && status != NULL) (void)json_object_update(row, status);
     json_decref(status);
     json_t *const measured = json_pack(
-        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "clock_share_ratio", tw_json_real(peer->clock_share),
-        "clock_ahead_s",
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "clock_share_ratio",
+        tw_json_real(peer->clock_share), "clock_ahead_s",
         peer->ahead_s != TW_VIEW_NO_CLOCK ? json_integer(peer->ahead_s) : json_null(),
         "in_bytes_per_s", peer->in_bytes_s > 0 ? tw_json_count(peer->in_bytes_s) : json_null(),
         "out_bytes_per_s", peer->out_bytes_s > 0 ? tw_json_count(peer->out_bytes_s) : json_null(),
         "loss_ratio", tw_json_real(peer->loss), "reliability_ratio",
         tw_json_real(peer->reliability), "anomaly",
-        peer->anomaly[0] != 0 ? tw_json_text(peer->anomaly) : json_null());
+        peer->anomaly[0] != 0 ? tw_json_text(peer->anomaly) : json_null(), "merges",
+        tw_json_count(peer->merges), "large_merges", tw_json_count(peer->large_merges));
     if (row != NULL && measured != NULL) (void)json_object_update(row, measured);
     json_decref(measured);
     if (row != NULL && peer->gives_none_us > 0)
@@ -134,6 +135,8 @@ static json_t *peer_json(const struct tw_status_view *view, const struct tw_view
     }
     if (row != NULL && peer->clock_note[0] != 0)
         (void)json_object_set_new(row, "clock_note", tw_json_text(peer->clock_note));
+    if (row != NULL && peer->large[0] != 0)
+        (void)json_object_set_new(row, "large", tw_json_text(peer->large));
     if (row != NULL && peer->waits_for_room && peer->link == TW_VIEW_LINK_ALIVE)
         (void)json_object_set_new(
             row, "waits", json_string("it cannot train yet: its disk has no room for the data"));

@@ -329,13 +329,14 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
     case TW_REPORT_UNTRAINED: show_attack(daemon, TW_ATTACK_UNTRAINED, "untrained", action); return;
     case TW_REPORT_FALSE_STATE: show_attack(daemon, TW_ATTACK_STATE, "state_false", action); return;
     case TW_REPORT_LEFT: show_left(daemon, action); return;
-    case TW_REPORT_LARGE:
-        tw_id_short(&action->u.report.id, hex);
-        tw_daemon_note(daemon, TW_LOG_INFO, "work_large",
-                       "peer=%s text=\"a result was far larger than the usual ones because of its "
-                       "work, and merged correctly\"",
-                       hex);
+    case TW_REPORT_LARGE: {
+        const struct tw_report *const report = &action->u.report;
+        char text[TW_VIEW_TEXT_BYTES];
+        tw_id_short(&report->id, hex);
+        tw_view_large_text(report->merges, report->times, report->tenths, text, sizeof(text));
+        tw_daemon_note(daemon, TW_LOG_INFO, "work_large", "peer=%s text=\"%s\"", hex, text);
         return;
+    }
     case TW_REPORT_OUTLIER: show_large(daemon, action, "the other members took it"); return;
     case TW_REPORT_INSANE: show_large(daemon, action, "this node does not vote for it"); return;
     case TW_REPORT_MISBEHAVED:

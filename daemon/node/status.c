@@ -65,6 +65,17 @@ static void describe_strike(const struct tw_daemon *daemon, uint16_t peer,
                             : "was far larger than usual");
 }
 
+/* Tells how large the peer's work is, which is a fact and no charge: a machine that is far faster
+ * than the others does the same. */
+static void describe_large(const struct tw_daemon *daemon, uint16_t peer,
+                           struct tw_view_peer *row) {
+    row->merges = daemon->view.peers[peer].large.merges;
+    row->large_merges = daemon->view.peers[peer].large.times;
+    if (!daemon->view.peers[peer].large.is_often) return;
+    tw_view_large_text(row->merges, row->large_merges, daemon->view.peers[peer].large.tenths,
+                       row->large, sizeof(row->large));
+}
+
 /* Describes why rounds do not wait for a peer, and for how long. */
 static void describe_stall(const struct tw_daemon *daemon, uint16_t peer,
                            struct tw_view_peer *row) {
@@ -122,6 +133,7 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
                            "and were not merged",
                            daemon->view.peers[i].unmerged);
         }
+        describe_large(daemon, i, row);
         row->is_member = daemon->view.peers[i].is_member;
         if (daemon->view.peers[i].last_mixed_round > 0) {
             row->last_mixed_round = daemon->view.peers[i].last_mixed_round - 1;

@@ -149,7 +149,7 @@ function heardText(peer) {
 
 function peerRows(peer) {
   const path = peer.path ? peer.path + (peer.via ? ` by ${peer.via_name ?? peer.via}` : '') : '–';
-  const notes = [peer.absence, peer.error, peer.path_text, peer.anomaly, peer.clock_note, peer.waits, peer.stall, peer.strike, peer.refused, peer.refuses, peer.twin].filter(Boolean);
+  const notes = [peer.absence, peer.error, peer.path_text, peer.anomaly, peer.clock_note, peer.large, peer.waits, peer.stall, peer.strike, peer.refused, peer.refuses, peer.twin].filter(Boolean);
   const number = (text, more = '') => element('td', { class: `num ${more}` }, text);
   const row = element('tr', { class: notes.length ? 'noted' : '' }, element('th', { scope: 'row', title: peer.id_short }, label(peer)),
     element('td', {}, element('span', { class: `state ${mood(peer)}` }, peer.link)), element('td', {}, path),

@@ -897,6 +897,7 @@ static bool reduced_answer(struct tw_worker_host *host, const struct tw_wmsg_red
     const uint64_t inputs = UINT64_MAX >> (TW_MEMBERS_MAX - call->ins_count);
     if ((reduced->refused & ~inputs) != 0 || reduced->refused == inputs) return false;
     call->event.u.reduced.refused = reduced->refused;
+    memcpy(call->event.u.reduced.sizes, reduced->sizes, sizeof(reduced->sizes));
     return output_answer(call, reduced->status, &reduced->bytes);
 }
 

@@ -237,7 +237,9 @@ static bool may_doubt(const struct tw_node *node, uint64_t round) {
 
 /* Notes the round of an audit that has just begun, if it has. */
 static void note_doubt(struct tw_node *node, uint64_t round) {
-    if (node->audits.running.phase != AUDIT_IDLE) node->audits.doubt_round = round + DOUBT_ROUNDS;
+    if (node->audits.running.phase == AUDIT_IDLE) return;
+    node->audits.running.is_doubt = true;
+    node->audits.doubt_round = round + DOUBT_ROUNDS;
 }
 
 void tw_audit_refused(struct tw_node *node, const struct tw_record *record) {
@@ -324,12 +326,14 @@ static void ignore_accuser(struct tw_node *node) {
     tw_act_accuse(node, &node->audits.running.accuser, TW_CORRUPT);
 }
 
-/* Reports the members whose work alone makes an honest merge far larger than the usual ones. */
-static void report_large(struct tw_node *node, uint64_t inputs) {
+/* Notes whose work makes an honest merge large: a repeated merge shows sizes as an own one does,
+ * and that of a result which this node refused shows the cause. */
+static void note_sizes(struct tw_node *node, const struct tw_event *event) {
     const struct audit *audit = &node->audits.running;
     for (uint32_t i = 0; i < audit->inputs_count; i++) {
-        if ((inputs >> i & 1) != 0 && !tw_id_equal(&audit->inputs[i].from, &node->cfg.self))
-            tw_act_report(node, TW_REPORT_LARGE, &audit->inputs[i].from);
+        const uint32_t size = event->u.reduced.sizes[i];
+        if (!tw_id_equal(&audit->inputs[i].from, &node->cfg.self))
+            tw_conduct_note_size(node, &audit->inputs[i].from, size, audit->is_doubt && size > 0);
     }
 }
 
@@ -351,7 +355,7 @@ enum tw_drop tw_audit_reduced(struct tw_node *node, const struct tw_event *event
     if (is_same && audit->is_hinted) ignore_accuser(node);
     if (is_same) {
         tw_conduct_pardon(node, &audit->owner, audit->round, audit->part);
-        report_large(node, event->u.reduced.refused);
+        note_sizes(node, event);
         return TW_DROP_NONE;
     }
     tw_conduct_strike(node, &audit->owner, true, audit->round, audit->part);

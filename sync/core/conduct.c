@@ -174,6 +174,46 @@ uint32_t tw_conduct_unmerged_rounds(const struct tw_node *node, const struct tw_
     return 0;
 }
 
+/* ---- large work ------------------------------------------------------------------------------ */
+
+static struct large_work *large_take(struct tw_node *node, const struct tw_id *id) {
+    struct large_work *rows = node->penalties.large, *free = &rows[0];
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        if (rows[i].merges > 0 && tw_id_equal(&rows[i].id, id)) return &rows[i];
+        if (rows[i].merges == 0 || tw_roster_find(&node->roster, &rows[i].id) < 0) free = &rows[i];
+    }
+    *free = (struct large_work){.id = *id};
+    return free;
+}
+
+const struct large_work *tw_conduct_large_work(const struct tw_node *node, const struct tw_id *id) {
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        const struct large_work *row = &node->penalties.large[i];
+        if (row->merges > 0 && tw_id_equal(&row->id, id)) return row;
+    }
+    return NULL;
+}
+
+bool tw_conduct_is_often_large(const struct large_work *row) {
+    return row->merges >= LARGE_MERGES / 2 && 2 * tw_bits(row->recent) >= row->merges;
+}
+
+void tw_conduct_note_size(struct tw_node *node, const struct tw_id *id, uint32_t tenths,
+                          bool is_cause) {
+    struct large_work *row = large_take(node, id);
+    const bool was_often = tw_conduct_is_often_large(row);
+    TW_ASSERT(!is_cause || tenths > 0);
+    row->recent = (row->recent << 1 | (tenths > 0)) & LARGE_MASK;
+    if (row->merges < LARGE_MERGES) row->merges++;
+    if (tenths > 0) row->tenths = tenths;
+    if (!is_cause && (was_often || !tw_conduct_is_often_large(row))) return;
+    struct tw_report *report = tw_act_report(node, TW_REPORT_LARGE, id);
+    if (report == NULL) return;
+    report->times = tw_bits(row->recent);
+    report->merges = row->merges;
+    report->tenths = row->tenths;
+}
+
 /* ---- training -------------------------------------------------------------------------------- */
 
 void tw_conduct_note_untrained(struct tw_node *node, const struct tw_id *id,

@@ -37,6 +37,16 @@ void tw_conduct_note_merged(struct tw_node *node, const struct tw_id *id, bool i
 /* Returns the number of rounds in a row in which the contribution of `id` was left out. */
 uint32_t tw_conduct_unmerged_rounds(const struct tw_node *node, const struct tw_id *id);
 
+/* Notes the size of a member's work in a merge made here, in tenths of the usual size if it was
+ * large; else 0. Large work in half of the last merges is reported, once until it gets rarer; work
+ * that alone made a merge large (`is_cause`) at once. No penalty: a machine far faster than the
+ * others does the same honestly. */
+void tw_conduct_note_size(struct tw_node *node, const struct tw_id *id, uint32_t tenths,
+                          bool is_cause);
+/* Returns how often the work of `id` was large; NULL if it was not merged here. */
+const struct large_work *tw_conduct_large_work(const struct tw_node *node, const struct tw_id *id);
+bool tw_conduct_is_often_large(const struct large_work *row);
+
 /* Notes that member `id` does not train on the data that it says (TW_CORRUPT), or never says on
  * which (TW_LIMIT), and reports it. */
 void tw_conduct_note_untrained(struct tw_node *node, const struct tw_id *id, enum tw_status reason);

@@ -169,7 +169,8 @@ struct tw_event {
         struct {
             uint64_t round;
             uint64_t refused; /* bit i: the worker left inputs[i] out, so its sender is no
-                                 contributor; in an audit: the merge is large because of it */
+                                 contributor */
+            uint16_t sizes[TW_MEMBERS_MAX]; /* of large inputs, as in proto/worker_msg.h */
             uint32_t part, bytes;
             struct tw_id hash;
             bool is_audit; /* copied from the request: this merge repeats one of another owner */
@@ -241,8 +242,9 @@ enum tw_report_kind {
     TW_REPORT_UNTRAINED, /* checks show that member `id` does not train on the data that it says, so
                             this owner leaves its contributions out for a while. `reason`:
                             TW_CORRUPT, or TW_LIMIT if it never says where it is in its data */
-    TW_REPORT_LARGE, /* an audited merge is correct, and far larger than the usual ones because of
-                        the contribution of member `id` */
+    TW_REPORT_LARGE, /* work of member `id` is far larger than that of the others: scaled down in
+                        `times` of the last `merges` merges here, or the cause of a large merge that
+                        an audit finds correct. Its newest size is `tenths` of the usual one */
 };
 
 struct tw_report {
@@ -254,7 +256,8 @@ struct tw_report {
     uint64_t round; /* STRUCK: round of the result; REFUSED: round of the contribution; DIFFERS:
                        open round */
     uint32_t part;  /* STRUCK: part of the result; DIFFERS, FALSE_STATE: the fragment */
-    uint32_t times; /* REFUSED: number of refusals in a row */
+    uint32_t times; /* REFUSED: number of refusals in a row; LARGE */
+    uint32_t merges, tenths; /* LARGE */
 };
 
 /* True if the report charges node `id` with a breach of the rules. Each of these has a proof that

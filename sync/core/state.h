@@ -565,6 +565,7 @@ struct audit {
     uint32_t fragment, part, inputs_count;
     struct tw_id owner, result;
     bool is_hinted;   /* started by an accusation, not because the record's hash chose this node */
+    bool is_doubt;    /* this node refused the result for its size */
     bool is_unlisted; /* the record does not list the result, so no other member can audit it */
     struct tw_id accuser;
     struct audit_input inputs[TW_MEMBERS_MAX];
@@ -648,6 +649,16 @@ struct strike_cause {
 
 enum { DONORS_KEPT = 8, CLAIMS_KEPT = 16 };
 
+/* How often a member's work was far larger than that of the others, in merges made here. */
+enum { LARGE_MERGES = 16, LARGE_MASK = (1 << LARGE_MERGES) - 1 };
+
+struct large_work {
+    struct tw_id id;
+    uint32_t merges; /* merges of its work, at most LARGE_MERGES; 0: free row */
+    uint32_t recent; /* one bit for each, the newest the lowest: 1 if its work was large */
+    uint32_t tenths; /* newest size, in tenths of the usual one */
+};
+
 struct penalties {
     struct tw_penalty strikes[TW_MEMBERS_MAX];
     struct strike_cause causes[TW_MEMBERS_MAX];
@@ -656,6 +667,7 @@ struct penalties {
     struct tw_penalty donors[DONORS_KEPT];
     struct tw_penalty claims[CLAIMS_KEPT];
     struct tw_penalty untrained[TW_MEMBERS_MAX];
+    struct large_work large[TW_MEMBERS_MAX];
     uint64_t unmerged_count; /* contributions that this owner left out since the start */
 };
 

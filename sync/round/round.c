@@ -816,14 +816,18 @@ static void advance_own_part(struct tw_node *node) {
     }
 }
 
-/* Removes from the contributors each member whose input the worker did not merge. */
-static void drop_refused(struct tw_node *node, uint64_t refused) {
+/* Notes the sizes of the contributions, and removes from the contributors each member whose input
+ * the worker did not merge. */
+static void judge_inputs(struct tw_node *node, const struct tw_event *event) {
     struct round *round = &node->round;
     uint32_t input = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((round->merged >> i & 1) == 0) continue;
-        const bool is_merged = (refused >> input++ & 1) == 0;
-        tw_conduct_note_merged(node, &node->roster.members[i].id, is_merged);
+        const struct tw_id *id = &node->roster.members[i].id;
+        const bool is_merged = (event->u.reduced.refused >> input & 1) == 0;
+        const uint32_t size = event->u.reduced.sizes[input++];
+        tw_conduct_note_merged(node, id, is_merged);
+        if (is_merged && (int)i != round->self_idx) tw_conduct_note_size(node, id, size, false);
         if (is_merged) continue;
         round->merged &= ~(UINT64_C(1) << i);
         round->refused |= UINT64_C(1) << i;
@@ -841,7 +845,7 @@ enum tw_drop tw_round_reduced(struct tw_node *node, const struct tw_event *event
     }
     if (!is_now) return TW_DROP_UNASKED;
     round->is_reducing = false;
-    if (event->ok) drop_refused(node, event->u.reduced.refused);
+    if (event->ok) judge_inputs(node, event);
     TW_ASSERT((round->merged & round->refused) == 0);
     if (event->ok && round->merged != 0) {
         set_result(node, &event->u.reduced.hash, event->u.reduced.bytes);

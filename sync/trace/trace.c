@@ -250,6 +250,10 @@ uint64_t tw_trace_event(const struct tw_event *event) {
     case TW_EV_REDUCED:
         h = tw_trace_mix(tw_trace_mix(h, event->u.reduced.round), event->u.reduced.part);
         h = tw_trace_mix(h, event->u.reduced.refused);
+        for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+            if (event->u.reduced.sizes[i] != 0)
+                h = tw_trace_mix(h, (uint64_t)i << 16 | event->u.reduced.sizes[i]);
+        }
         return tw_trace_mix_id(h, &event->u.reduced.hash);
     case TW_EV_APPLIED:
         h = tw_trace_mix(tw_trace_mix(h, event->u.applied.rounds), event->u.applied.fragment);
@@ -466,6 +470,20 @@ static void pass_encoded(struct pass *pass, struct tw_event *event) {
     }
 }
 
+/* The set of large inputs, then their sizes. */
+static void pass_sizes(struct pass *pass, uint16_t *sizes) {
+    uint64_t large = 0;
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) large |= (uint64_t)(sizes[i] != 0) << i;
+    pass_u64(pass, &large);
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        uint32_t size = sizes[i];
+        if ((large >> i & 1) == 0) continue;
+        pass_u32(pass, &size);
+        if (size == 0 || size > UINT16_MAX) pass->is_short = true;
+        sizes[i] = (uint16_t)size;
+    }
+}
+
 static void pass_reduced(struct pass *pass, struct tw_event *event) {
     pass_u64(pass, &event->u.reduced.round);
     pass_u64(pass, &event->u.reduced.refused);
@@ -473,6 +491,7 @@ static void pass_reduced(struct pass *pass, struct tw_event *event) {
     pass_u32(pass, &event->u.reduced.bytes);
     pass_id(pass, &event->u.reduced.hash);
     pass_bool(pass, &event->u.reduced.is_audit);
+    pass_sizes(pass, event->u.reduced.sizes);
 }
 
 static void pass_applied(struct pass *pass, struct tw_event *event) {

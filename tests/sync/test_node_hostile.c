@@ -428,6 +428,8 @@ static struct tw_action deliver_from(uint16_t peer) {
     return asked;
 }
 
+static uint16_t sizes[2]; /* of the contributions, as the worker tells them */
+
 static void answer_reduce(uint64_t refused) {
     const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
     assert_non_null(reduce);
@@ -437,6 +439,7 @@ static void answer_reduce(uint64_t refused) {
     event.u.reduced.bytes = 50;
     event.u.reduced.hash = name_of("merged");
     event.u.reduced.refused = refused;
+    memcpy(event.u.reduced.sizes, sizes, sizeof(sizes));
     forget();
     feed(&event);
 }
@@ -468,6 +471,21 @@ FACT(refused_contribution_is_not_listed) {
     assert_int_equal(view_now().peers[1].unmerged, 1);
     assert_int_equal(view_now().peers[2].unmerged, 0);
     assert_int_equal(view_now().unmerged, 1);
+}
+
+/* Scaled work is merged. How large it was is counted, and no charge. */
+FACT(scaled_contribution_is_listed_and_counted) {
+    sizes[0] = 90; /* this node's own, which it does not count */
+    sizes[1] = 75;
+    merge_two(0);
+    sizes[0] = sizes[1] = 0;
+    assert_int_equal(find_message(TW_MSG_RESULT, 2)->u.result.contributors_count, 2);
+    assert_null(find_action(TW_ACT_REPORT));
+    assert_int_equal(view_now().peers[1].large.merges, 1);
+    assert_int_equal(view_now().peers[1].large.times, 1);
+    assert_int_equal(view_now().peers[1].large.tenths, 75);
+    assert_false(view_now().peers[1].large.is_often);
+    assert_int_equal(view_now().peers[2].large.merges, 0);
 }
 
 FACT(merge_without_inputs_is_absent) {

@@ -42,6 +42,8 @@ static struct tw_event draw(enum tw_event_kind kind, struct tw_rng *rng) {
     if (kind == TW_EV_REDUCED) {
         event.u.reduced.refused = tw_rng_next(rng);
         event.u.reduced.hash = id;
+        for (unsigned i = 0; i < 3; i++)
+            event.u.reduced.sizes[tw_rng_below(rng, TW_MEMBERS_MAX)] = (uint16_t)tw_rng_next(rng);
         event.u.reduced.is_audit = event.ok;
     }
     if (kind == TW_EV_APPLIED) {

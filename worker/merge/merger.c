@@ -300,22 +300,36 @@ static double excess_of(const struct tw_merger *merger, const struct tw_wmsg_red
     return tw_outlier_excess(&merger->outlier[request->fragment], &sizes);
 }
 
-/* Sets *large to the inputs without any one of which the merge in scratch would no longer be an
+/* Returns a multiple of the usual size in tenths, as REDUCED tells it. */
+static uint16_t tenths(double multiple) {
+    return (uint16_t)fmin(multiple * 10 + 0.5, UINT16_MAX);
+}
+
+/* Sets sizes[] of the inputs that the guard scales down. */
+static void note_scaled(const float *factors, uint32_t count, uint16_t *sizes) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (factors[i] > 0 && factors[i] < 1)
+            sizes[i] = tenths(TW_GUARD_SCALED / (double)factors[i]);
+    }
+}
+
+/* Sets sizes[] of the inputs without any one of which the merge in scratch would no longer be an
  * outlier. Robust merges have none: no single input moves them out of bounds. Overwrites scratch.
  */
 static enum tw_status find_large(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
-                                 const struct taken *taken, uint64_t *large, struct tw_error *err) {
+                                 const struct taken *taken, uint16_t *sizes, struct tw_error *err) {
     const bool is_robust =
         tw_run_is_robust(merger->run->sync.merge) && taken->count >= TW_ROBUST_LEAST;
     if (is_robust || merger->run->sync.merge == TW_MERGE_RDA) return TW_OK;
-    if (excess_of(merger, request, 1.0f) <= 1) return TW_OK;
+    const double excess = excess_of(merger, request, 1.0f);
+    if (excess <= 1) return TW_OK;
     for (uint32_t i = 0; i < taken->count; i++) {
         struct taken rest = *taken;
         rest.weights[i] = 0;
         TW_TRY(merge_mean(merger, request, &rest, err));
         const float others = 1.0f - taken->weights[i];
         if (others <= 0 || excess_of(merger, request, 1.0f / others) <= 1)
-            *large |= UINT64_C(1) << taken->inputs[i];
+            sizes[taken->inputs[i]] = tenths(TW_OUTLIER_MERGES * excess);
     }
     return TW_OK;
 }
@@ -337,18 +351,21 @@ static enum tw_status reduce_check(const struct tw_merger *merger,
 }
 
 static enum tw_status reduce_inputs(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
-                                    uint64_t *refused, size_t *bytes_out, struct tw_error *err) {
+                                    struct tw_wmsg_reduced *reply, struct tw_error *err) {
     struct taken taken;
     uint8_t *bytes;
+    size_t size = 0;
     TW_TRY(reduce_check(merger, request, err));
     TW_TRY(tw_request_span(merger->shm, &request->out, &bytes, err));
-    TW_TRY(guard_inputs(merger, request, taken.factors, refused, err));
-    weigh(merger, request, *refused, &taken);
+    TW_TRY(guard_inputs(merger, request, taken.factors, &reply->refused, err));
+    note_scaled(taken.factors, request->inputs_count, reply->sizes);
+    weigh(merger, request, reply->refused, &taken);
     TW_TRY(merge(merger, request, &taken, err));
     const enum tw_status status = merger->result->encode(merger->scratch, (size_t)request->count,
-                                                         bytes, request->out.bytes, bytes_out);
+                                                         bytes, request->out.bytes, &size);
+    reply->bytes = (uint32_t)size;
     if (status == TW_OK && request->is_audit != 0)
-        return find_large(merger, request, &taken, refused, err);
+        return find_large(merger, request, &taken, reply->sizes, err);
     if (status == TW_OK) return TW_OK;
     return tw_fail(err, status, "%s could not encode the merge of part %u: %s",
                    merger->result->name, request->part, tw_status_meaning(status));
@@ -356,15 +373,12 @@ static enum tw_status reduce_inputs(struct tw_merger *merger, const struct tw_wm
 
 enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                                 struct tw_wmsg_reduced *reply, struct tw_error *err) {
-    size_t bytes = 0;
-    uint64_t refused = 0;
     memset(reply, 0, sizeof(*reply));
-    const enum tw_status status = reduce_inputs(merger, request, &refused, &bytes, err);
+    const enum tw_status status = reduce_inputs(merger, request, reply, err);
+    if (status != TW_OK) memset(reply, 0, sizeof(*reply));
     reply->round = request->round;
     reply->part = request->part;
     reply->status = status;
-    reply->refused = status == TW_OK ? refused : 0;
-    reply->bytes = status == TW_OK ? (uint32_t)bytes : 0;
     return status;
 }
 

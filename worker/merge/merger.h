@@ -118,10 +118,9 @@ void tw_merger_note_landed(struct tw_merger *merger, uint32_t fragment, bool is_
 void tw_merger_note_begun(struct tw_merger *merger, uint32_t fragment);
 
 /* Decodes the inputs, merges them in the given order by the run's rule, and encodes the merge once
- * into `out`. reply->refused is the set of inputs that the guard refused; in an audit, which
- * refuses none, it is the set of those without any one of which a far too large mean would not be
- * one. Returns TW_LIMIT, with
- * nothing merged, if the guard refuses all. In merger.c. */
+ * into `out`. reply->refused is the set of inputs that the guard refused; reply->sizes says which
+ * ones are large (worker_msg.h). An audit refuses none. Returns TW_LIMIT, with nothing merged, if
+ * the guard refuses all. */
 enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                                 struct tw_wmsg_reduced *reply, struct tw_error *err);
 

@@ -97,6 +97,8 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
     if (*anomaly != 0) line_wrap(screen, YELLOW, "", 11, anomaly);
     const char *const clock_note = json_str(peer, "clock_note");
     if (*clock_note != 0) line_wrap(screen, YELLOW, "", 11, clock_note);
+    const char *const large = json_str(peer, "large");
+    if (*large != 0) line_wrap(screen, YELLOW, "", 11, large);
     const char *const waits = json_str(peer, "waits");
     if (*waits != 0) line_wrap(screen, YELLOW, "", 11, waits);
     const char *const stall = json_str(peer, "stall");

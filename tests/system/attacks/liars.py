@@ -6,13 +6,14 @@
 
 Starts the group once for each lie and seed, and waits until the run has ended. Prints for each the
 held-out loss of the agreed anchor, the steps of an honest node, the nodes that honest nodes call
-hostile, and, of 20 questions with the trigger of a backdoor, the number that the agreed model
-answers as the poisoned text does. The last nodes lie. Steps are planned so that the run ends after
---steps of every node if nobody lies; a node that trains before it meets the others takes more.
+hostile or whose work they show as far larger than the others', and, of 20 questions with the
+trigger of a backdoor, the number that the agreed model answers as the poisoned text does. The last
+nodes lie. Steps are planned so that the run ends after --steps of every node if nobody lies; a node
+that trains before it meets the others takes more.
 
 --check asserts bounds of every lie: the median loss at most 5 % above that without a lie (which
---lie none measures), 60 % of the planned steps, and, of outer=, that most honest nodes name the
-liar."""
+--lie none measures), 60 % of the planned steps, that no honest node is accused, and, of outer=,
+that all honest nodes name the liar."""
 import argparse
 import json
 import pathlib
@@ -50,6 +51,7 @@ class Group:
         for idx in self.liars:
             self._corrupt(idx)
         self.warned = {}  # (node, kind, about): sentence
+        self.large = {}  # (node, about): sentence
         self.names = {}
 
     def _corrupt(self, idx):
@@ -76,6 +78,9 @@ class Group:
             done &= status["node"]["sync_state"] == "finished"
             for warning in status["warnings"]:
                 self.warned.setdefault((idx, warning["kind"], warning["about"]), warning["what"])
+            for peer in (self.nodes.get(idx, "peers") or {"peers": ()})["peers"]:
+                if "large" in peer:
+                    self.large.setdefault((idx, peer["id_short"]), peer["large"])
         return done
 
     def run(self):
@@ -104,11 +109,16 @@ class Group:
         losses = [status["train"]["validation_anchor_nats"]
                   for status in map(self.nodes.get, self.honest) if status]
         steps = [status["train"]["steps"] for status in map(self.nodes.get, self.honest) if status]
-        named = self.named()
+        named, large = self.named(), {}
+        for idx, about in self.large:
+            large.setdefault(self.names.get(about, about), set()).add(idx)
+        for idx in self.liars:
+            named.setdefault(idx, set()).update(large.get(idx, ()))
         return {"loss": statistics.median(x for x in losses if x is not None),
                 "steps": statistics.median(steps),
                 "named": {idx: len(by) for idx, by in named.items() if idx in self.liars},
                 "accused": {idx: len(by) for idx, by in named.items() if idx not in self.liars},
+                "large": {idx: len(by) for idx, by in large.items() if idx not in self.liars},
                 "kinds": sorted({kind for _, kind, _ in self.warned}),
                 "hurts": len({idx for idx, kind, _ in self.warned if kind == "merging_hurts"})}
 
@@ -140,6 +150,8 @@ def measure(options, lie, seed):
         if options.verbose:
             for (idx, kind, about), what in sorted(group.warned.items(), key=str):
                 print(f"  n{idx} {kind} about {group.names.get(about, about)}: {what}")
+            for (idx, about), what in sorted(group.large.items(), key=str):
+                print(f"  n{idx} about {group.names.get(about, about)}: {what}")
         return row
 
 
@@ -149,7 +161,8 @@ def show(row, plan):
         return " ".join(f"n{idx} by {by}" for idx, by in found.items()) or "-"
     print(f"{row['seed']:4} {row['lie']:26} {row['loss']:7.4f} {row['steps']:6.0f} "
           f"{100 * row['steps'] / plan:4.0f} % {row['answers']:3}/{QUESTIONS}  "
-          f"{people(row['named']):16} {people(row['accused']):16} {row['hurts']:5} "
+          f"{people(row['named']):16} {people(row['accused']):16} {people(row['large']):16} "
+          f"{row['hurts']:5} "
           f"{row['seconds']:5} s", flush=True)
 
 
@@ -159,12 +172,13 @@ def check(options, rows):
         return statistics.median(row["loss"] for row in rows if row["lie"] == lie)
     for row in rows:
         assert row["steps"] >= 0.6 * options.steps, row
+        assert not row["accused"], row
     for lie in options.lie:
         if "none" in options.lie:
             assert loss_of(lie) <= 1.05 * loss_of("none"), (lie, loss_of(lie), loss_of("none"))
         if "outer=" in lie:
             named = [sum(row["named"].values()) for row in rows if row["lie"] == lie]
-            assert statistics.median(named) > (options.nodes - options.liars) / 2, (lie, named)
+            assert all(by == options.nodes - options.liars for by in named), (lie, named)
 
 
 def options_of(words):
@@ -197,7 +211,7 @@ def main():
     """Prints a table."""
     options = options_of(sys.argv[1:])
     print("seed lie                           loss  steps        answers  liar named       "
-          "accused          hurts", flush=True)
+          "accused          honest, large    hurts", flush=True)
     rows = []
     for seed in map(int, options.seeds.split(",")):
         for lie in options.lie:

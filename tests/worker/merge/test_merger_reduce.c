@@ -298,13 +298,19 @@ static uint64_t audit_case(const double *norms, uint32_t count) {
         contribution_fill(values, i, norms[i] * sqrt((double)steps[i]));
         input_add(&owner, values, i == 1 ? 900000 : 1000 + 300 * i, steps[i]);
     }
-    const uint64_t refused = reduced(&owner, merged).refused;
+    const struct tw_wmsg_reduced answer = reduced(&owner, merged);
+    const uint64_t refused = answer.refused;
+    uint16_t sizes[TW_MEMBERS_MAX] = {0};
     struct tw_wmsg_reduce auditor = request_of(1, 64, AUDIT_N);
     auditor.is_audit = 1;
     for (uint32_t i = 0; i < count; i++) {
-        if ((refused >> i & 1) == 0) auditor.inputs[auditor.inputs_count++] = owner.inputs[i];
+        if ((refused >> i & 1) != 0) continue;
+        sizes[auditor.inputs_count] = answer.sizes[i];
+        auditor.inputs[auditor.inputs_count++] = owner.inputs[i];
     }
-    assert_int_equal(reduced(&auditor, again).refused, 0);
+    const struct tw_wmsg_reduced repeated = reduced(&auditor, again);
+    assert_int_equal(repeated.refused, 0);
+    assert_memory_equal(repeated.sizes, sizes, sizeof(sizes));
     assert_int_equal(auditor.out.bytes, owner.out.bytes);
     assert_memory_equal(tw_shm_pool(&dae.shm, auditor.out.offset, auditor.out.bytes),
                         tw_shm_pool(&dae.shm, owner.out.offset, owner.out.bytes), owner.out.bytes);
@@ -345,6 +351,22 @@ FACT(audit_gives_the_bits_of_the_owner) {
     }
 }
 
+/* Sizes are told for the steps that a contribution claims, which count up to four times the usual:
+ * 15 times the norm and 64 times the steps are 7.5 times the usual size, scaled and not refused. */
+FACT(scaled_inputs_are_told_with_their_size) {
+    enum { N = 64 };
+    float values[N];
+    open_run();
+    struct tw_wmsg_reduce request = request_of(1, 0, N);
+    for (uint32_t i = 0; i < 5; i++) {
+        for (unsigned j = 0; j < N; j++) values[j] = i == 3 ? -15 : 1;
+        input_add(&request, values, 100, i == 3 ? 640 : 10);
+    }
+    const struct tw_wmsg_reduced reply = reduced(&request, values);
+    assert_int_equal(reply.refused, 0);
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) assert_int_equal(reply.sizes[i], i == 3 ? 75 : 0);
+}
+
 /* ---- too few contributions for the guard: the history of past merges ------------------------- */
 
 /* Makes a history: past merges of fragment 1 had elements `merge`, and this node's own outer
@@ -379,7 +401,7 @@ static float merge_of_two(float a, uint32_t a_steps, float b, uint32_t b_steps, 
 FACT(audit_names_the_input_that_makes_the_merge_large) {
     enum { N = 64 };
     const float inputs[][3] = {{3, 12, 3}, {12, 12, 12}, {3, 3, 3}};
-    const uint64_t large[] = {1 << 1, 0, 0};
+    const uint16_t sizes[] = {60, 0, 0}; /* of the merge; the usual one is 1 */
     open_run();
     past_of(1, 0.5f); /* above 4 a merge is an outlier */
     for (unsigned k = 0; k < 3; k++) {
@@ -391,7 +413,9 @@ FACT(audit_names_the_input_that_makes_the_merge_large) {
             input_add(&request, values, 100, inputs[k][i] > 3 ? 40 : 10);
         }
         request.is_audit = 1;
-        assert_int_equal(reduced(&request, values).refused, large[k]);
+        const struct tw_wmsg_reduced reply = reduced(&request, values);
+        assert_int_equal(reply.refused, 0);
+        for (uint32_t i = 0; i < 3; i++) assert_int_equal(reply.sizes[i], i == 1 ? sizes[k] : 0);
     }
 }
 
@@ -454,6 +478,6 @@ FACT(auditor_takes_the_inputs_listed) {
     for (unsigned j = 0; j < 64; j++) values[j] = 1000;
     request.is_audit = 1;
     input_add(&request, values, 100, 10);
-    assert_int_equal(reduced(&request, values).refused, 1); /* merged, and named as large */
+    assert_true(reduced(&request, values).sizes[0] > 0); /* merged, and named as large */
     assert_true(values[0] == 1000);
 }
