@@ -66,13 +66,16 @@ void tw_multiply(struct tw_multiplier *multiplier, void *y, const void *a, const
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
-/* Returns the columns of a panel, a multiple of 64: about 4 Mi elements. With narrower panels, rows
- * of activations would be read too often; wider panels gain nothing. */
+/* Returns the columns of a panel, a multiple of 64: about 4 Mi elements, with panels of one size.
+ * With narrower panels, rows of activations would be read too often; with rows of more than 768
+ * columns, oneDNN's kernels for few rows are up to a fifth slower. */
 static uint32_t panel_columns(const struct tw_weight *weight) {
-    enum { ELEMENTS = 1 << 22, COLUMNS_MIN = 192, COLUMNS_MAX = 1024 };
-    const uint32_t columns = (uint32_t)ELEMENTS / weight->k / 64 * 64;
-    if (columns < COLUMNS_MIN) return COLUMNS_MIN;
-    return columns > COLUMNS_MAX ? COLUMNS_MAX : columns;
+    enum { ELEMENTS = 1 << 22, COLUMNS_MIN = 192, COLUMNS_MAX = 768, ALIGN = TW_MATMUL_PAD_N };
+    uint32_t most = (uint32_t)ELEMENTS / weight->k / ALIGN * ALIGN;
+    if (most < COLUMNS_MIN) most = COLUMNS_MIN;
+    if (most > COLUMNS_MAX) most = COLUMNS_MAX;
+    const uint32_t count = weight->n / most + (weight->n % most != 0);
+    return (weight->n / count + (weight->n % count != 0) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 uint32_t tw_weight_panels(const struct tw_weight *weight) {
@@ -126,6 +129,74 @@ void tw_weight_pack(struct tw_multiplier *multiplier, const struct tw_weight *we
     library->pack(multiplier, packed_at(library, weight, tw_weight_column(weight, panel)), &shape);
 }
 
+/* ---- copies in panels ---------------------------------------------------------------------- */
+
+bool tw_weight_has_copy(const struct tw_matmul_library *library, const struct tw_weight *weight) {
+    if (!library->is_faster_in_panels || weight->type != TW_F32) return false;
+    return weight->form == TW_MATMUL_NT || tw_weight_panels(weight) > 1;
+}
+
+/* Writes the transpose of from (n, k) to `to` (k, n). Rows of both are `stride` elements apart. */
+static inline void transpose(float *restrict to, size_t to_stride, const float *restrict from,
+                             size_t from_stride, size_t k, size_t n) {
+    for (size_t l = 0; l < k; l++) {
+        for (size_t j = 0; j < n; j++) to[l * to_stride + j] = from[j * from_stride + l];
+    }
+}
+
+/* Transposes squares that fit into the registers and the first-level cache. */
+static void transpose_panel(float *to, const struct tw_weight_panel *panel) {
+    enum { DEPTH = 8, WIDTH = 16 };
+    const size_t k = panel->k, n = panel->columns, stride = panel->master_stride;
+    for (size_t j = 0; j < n; j += WIDTH) {
+        for (size_t l = 0; l < k; l += DEPTH) {
+            float *const square = to + l * n + j;
+            const float *const from = panel->master + j * stride + l;
+            if (l + DEPTH <= k && j + WIDTH <= n) {
+                transpose(square, n, from, stride, DEPTH, WIDTH);
+            } else {
+                transpose(square, n, from, stride, k - l < DEPTH ? k - l : DEPTH,
+                          n - j < WIDTH ? n - j : WIDTH);
+            }
+        }
+    }
+}
+
+static float *copy_at(const struct tw_weight *weight, uint32_t panel) {
+    return weight->panels + (size_t)tw_weight_column(weight, panel) * weight->k;
+}
+
+void tw_weight_copy(const struct tw_weight *weight, uint32_t panel) {
+    const struct tw_weight_panel from = panel_of(weight, panel);
+    float *const to = copy_at(weight, panel);
+    TW_ASSERT(weight->panels != NULL);
+    TW_ASSERT(weight->type == TW_F32);
+    if (from.form == TW_MATMUL_NT) {
+        transpose_panel(to, &from);
+        return;
+    }
+    for (size_t l = 0; l < from.k; l++) {
+        memcpy(to + l * from.columns, from.master + l * from.master_stride,
+               from.columns * sizeof(*to));
+    }
+}
+
+static void multiply_panels(struct tw_multiplier *multiplier, void *y, const void *a,
+                            const struct tw_weight *weight, const struct tw_matmul *all) {
+    struct tw_matmul part = *all;
+    for (uint32_t panel = 0; panel < tw_weight_panels(weight); panel++) {
+        const uint32_t column = tw_weight_column(weight, panel);
+        part.form = TW_MATMUL_NN;
+        part.n = tw_weight_column(weight, panel + 1) - column;
+        part.b_stride = part.n;
+        multiplier->library->multiply(multiplier,
+                                      (char *)y + (size_t)column * tw_type_bytes(all->y_type), a,
+                                      copy_at(weight, panel), &part);
+    }
+}
+
+/* ---- products with weights ------------------------------------------------------------------ */
+
 /* Widens k and n of a product with a packed weight up to its strides. */
 static void pad(struct tw_matmul *shape, const struct tw_weight *weight) {
     const size_t k_max = ((size_t)weight->k + TW_MATMUL_PAD_K - 1) / TW_MATMUL_PAD_K;
@@ -145,6 +216,7 @@ void tw_multiply_weight(struct tw_multiplier *multiplier, void *y, const void *a
     const uint32_t column = tw_weight_column(weight, first);
     char *to = (char *)y + (size_t)column * tw_type_bytes(product->y_type);
     TW_ASSERT(first < end);
+    TW_ASSERT(!product->is_copied || product->panels == 0);
     struct tw_matmul shape = {
         .m = product->rows,
         .k = weight->k,
@@ -163,6 +235,10 @@ void tw_multiply_weight(struct tw_multiplier *multiplier, void *y, const void *a
     }
     const struct tw_weight_panel panel = panel_of(weight, first);
     TW_ASSERT(weight->type == TW_F32); /* the master weights are always float32 */
+    if (product->is_copied && weight->panels != NULL) {
+        multiply_panels(multiplier, y, a, weight, &shape);
+        return;
+    }
     shape.form = panel.form;
     shape.b_stride = panel.master_stride;
     library->multiply(multiplier, to, a, panel.master, &shape);

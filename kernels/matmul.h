@@ -11,10 +11,10 @@
  * slow, but correct.
  *
  * Measured with tests/bench/engine on Zen 5 with avx512_bf16, one thread, peak 250 GFLOP/s in
- * float32 and 500 in bf16. From 64 rows and width 128 up, bf16 reaches 450-490 GFLOP/s with packed
- * weights and 390-440 unpacked; float32 reaches 220-245 packed and 200-240 unpacked. Float32 is
- * therefore not packed, which would cost 8 bytes per parameter. Weight gradients use wide tiles:
- * TW_MATMUL_TILE_*. */
+ * float32 and 500 in bf16: from 64 rows and width 128 up, bf16 reaches 450-490 GFLOP/s with packed
+ * weights and 390-440 unpacked. Float32 is not packed for good, which would cost 8 bytes per
+ * parameter: one layer at a time is copied into panels (tw_weight_copy). Weight gradients use wide
+ * tiles: TW_MATMUL_TILE_*. */
 #ifndef TW_KERNELS_MATMUL_H
 #define TW_KERNELS_MATMUL_H
 
@@ -35,6 +35,8 @@ enum {
     /* Least tile of a weight gradient per piece of work, whatever the number of threads. */
     TW_MATMUL_TILE_M = 512,
     TW_MATMUL_TILE_N = 768,
+    /* Least rows for which the faster products with a copy (tw_weight_copy) outweigh its cost. */
+    TW_MATMUL_COPY_ROWS = 512,
 };
 
 enum tw_matmul_backend { TW_MATMUL_AUTO, TW_MATMUL_ONEDNN, TW_MATMUL_OPENBLAS, TW_MATMUL_REF };
@@ -110,6 +112,8 @@ struct tw_weight {
     const float *master;      /* contiguous rows; borrowed */
     void *packed;             /* packed copy of tw_weight_bytes, 64-byte aligned, borrowed; NULL if
                                  that is 0 */
+    float *panels; /* memory for the copy of tw_weight_copy, k * n floats, borrowed; NULL:
+                      none */
 };
 
 /* Returns the bytes of the packed copy. 0 means that products read the master, and tw_weight_pack
@@ -125,6 +129,14 @@ uint32_t tw_weight_column(const struct tw_weight *weight, uint32_t panel);
 void tw_weight_pack(struct tw_multiplier *multiplier, const struct tw_weight *weight,
                     uint32_t panel);
 
+/* Returns whether products of blocks of rows are faster with a copy of a float32 weight in panels:
+ * each panel (k, its columns) contiguous, one after the other. That is so with oneDNN, for masters
+ * in form NT or with more than one panel. */
+bool tw_weight_has_copy(const struct tw_matmul_library *library, const struct tw_weight *weight);
+
+/* Copies one panel of the master to `panels`. */
+void tw_weight_copy(const struct tw_weight *weight, uint32_t panel);
+
 /* A product with a weight. All columns with contiguous rows (strides 0) or padded rows are fast;
  * other products use dense copies of a and y. */
 struct tw_weight_product {
@@ -132,6 +144,8 @@ struct tw_weight_product {
     uint32_t panel_first, panels; /* panels of columns to compute; panels = 0: all */
     enum tw_type y_type;          /* F32, or the weight's type */
     bool is_added;                /* adds to y instead of overwriting it; y_type must then be F32 */
+    bool is_copied; /* reads the copy in panels if the weight has memory for one; panels
+                       must be 0 */
     /* Allows faster products if k or n is no multiple of the padding. Rows of a continue with zeros
      * up to a_stride (with any finite values if the weight is not packed); a_stride is even and at
      * most k rounded up to TW_MATMUL_PAD_K. Rows of y may be overwritten up to y_stride, at most n

@@ -18,6 +18,7 @@ struct tw_weight_panel {
 struct tw_matmul_library {
     const char *name;
     bool (*has)(enum tw_type type);
+    bool is_faster_in_panels; /* see tw_weight_has_copy */
 
     /* Allocates the library's own struct, which begins with a struct tw_multiplier. Returns NULL if
      * there is no memory. */

@@ -1,9 +1,9 @@
 /* matmul_onednn.c - matrix products by oneDNN, versions 2 and 3 (onednn.h).
  *
  * bf16 uses oneDNN's matmul primitive, which uses AMX or avx512_bf16 if the processor has them,
- * with weights in its preferred layout. float32 uses oneDNN's sgemm, or the primitive for a
- * transposed b, where sgemm measured slower. Primitives are prepared once per shape and multiplier;
- * oneDNN's cache shares generated code.
+ * with weights in its preferred layout. float32 uses oneDNN's sgemm, or the primitive for few rows
+ * and a transposed b, where sgemm measured slower. Primitives are prepared once per shape and
+ * multiplier; oneDNN's cache shares generated code.
  *
  * oneDNN runs on as many OpenMP threads as the calling thread may start: one.
  *
@@ -377,11 +377,13 @@ static bool has_loose_column(const struct tw_matmul *s) {
 
 static void multiply(struct tw_multiplier *base, void *y, const void *a, const void *b,
                      const struct tw_matmul *s) {
+    enum { SGEMM_ROWS = 384 }; /* with fewer, the primitive is faster for a transposed b */
     bool is_good;
-    if (s->type == TW_F32 && s->form != TW_MATMUL_NT) {
+    if (s->type == TW_F32 && (s->form != TW_MATMUL_NT || s->m >= SGEMM_ROWS)) {
         omp_set_num_threads(1);
-        is_good = is_done(dnnl_sgemm(s->form == TW_MATMUL_TN ? 'T' : 'N', 'N', s->m, s->n, s->k,
-                                     1.0f, a, (dnnl_dim_t)s->a_stride, b, (dnnl_dim_t)s->b_stride,
+        is_good = is_done(dnnl_sgemm(s->form == TW_MATMUL_TN ? 'T' : 'N',
+                                     s->form == TW_MATMUL_NT ? 'T' : 'N', s->m, s->n, s->k, 1.0f, a,
+                                     (dnnl_dim_t)s->a_stride, b, (dnnl_dim_t)s->b_stride,
                                      s->is_added ? 1.0f : 0.0f, y, (dnnl_dim_t)s->y_stride));
     } else if (has_loose_column(s)) {
         is_good = false; /* plain loops */
@@ -392,7 +394,7 @@ static void multiply(struct tw_multiplier *base, void *y, const void *a, const v
     if (!is_good) tw_matmul_ref.multiply(base, y, a, b, s);
 }
 
-/* Float32 masters are used in place: packing would gain a few percent for 8 bytes per parameter. */
+/* Float32 masters are not packed: tw_weight_copy gains as much. */
 static size_t packed_bytes(uint32_t k, uint32_t columns, enum tw_type type) {
     if (type == TW_F32) return 0;
     return round_up(k, TW_MATMUL_PAD_K) * round_up(columns, TW_MATMUL_PAD_N) * sizeof(uint16_t);
@@ -465,6 +467,7 @@ static void multiply_packed(struct tw_multiplier *base, void *y, const void *a, 
 
 const struct tw_matmul_library tw_matmul_onednn = {.name = "oneDNN",
                                                    .has = has,
+                                                   .is_faster_in_panels = true,
                                                    .create = create,
                                                    .destroy = destroy,
                                                    .multiply = multiply,

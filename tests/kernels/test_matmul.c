@@ -227,7 +227,19 @@ static void check_weight(struct tw_multiplier *multiplier, const struct tw_matmu
         tw_multiply_weight(multiplier, p.y, p.a, &weight, &part);
     }
     product_check(&p, "weight by panels");
-    free(before), free(master), free(weight.packed);
+
+    if (tw_weight_has_copy(library, &weight)) {
+        struct tw_weight_product copied = all;
+        copied.is_copied = true;
+        memcpy(p.y, before, shape.m * shape.y_stride * tw_type_bytes(shape.y_type));
+        weight.panels = malloc((size_t)shape.k * shape.n * sizeof(float));
+        assert_non_null(weight.panels);
+        for (uint32_t i = 0; i < panels; i++) tw_weight_copy(&weight, i);
+        memset(master, 0, (size_t)shape.k * shape.n * sizeof(float)); /* is not read any more */
+        tw_multiply_weight(multiplier, p.y, p.a, &weight, &copied);
+        product_check(&p, "weight copied in panels");
+    }
+    free(before), free(master), free(weight.packed), free(weight.panels);
     product_free(&p);
 }
 
@@ -243,16 +255,18 @@ static void check_weights(const struct tw_matmul_library *library, enum tw_type 
         }
     }
     /* several panels, the last one narrow */
-    check_weight(multiplier, library,
-                 (struct tw_matmul){.m = 3,
-                                    .k = 40,
-                                    .n = 2077,
-                                    .form = TW_MATMUL_NT,
-                                    .type = type,
-                                    .a_stride = 40,
-                                    .b_stride = 40,
-                                    .y_stride = 2080},
-                 SEED);
+    struct tw_matmul wide = {.m = 3,
+                             .k = 40,
+                             .n = 2077,
+                             .form = TW_MATMUL_NT,
+                             .type = type,
+                             .a_stride = 40,
+                             .b_stride = 40,
+                             .y_stride = 2080};
+    check_weight(multiplier, library, wide, SEED);
+    wide.form = TW_MATMUL_NN;
+    wide.b_stride = wide.n;
+    check_weight(multiplier, library, wide, SEED);
     tw_multiplier_destroy(multiplier);
 }
 

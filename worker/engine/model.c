@@ -381,6 +381,31 @@ static void carve_linear(struct carver *carver, const struct tw_model *model,
     if (model->config.is_learning) carve_weight(carver, model, &linear->backward);
 }
 
+/* Gives one kind of weight, a member at this offset of every layer, the memory of its copy in
+ * panels (tw_weight_copy): one for all layers, which are copied when their turn comes. */
+static void carve_copy(struct carver *carver, const struct tw_model *model, size_t member) {
+    const struct tw_weight *first =
+        (const struct tw_weight *)(const void *)((const char *)model->layers + member);
+    if (rows_max(model) < TW_MATMUL_COPY_ROWS || !tw_weight_has_copy(model->config.library, first))
+        return;
+    float *const panels = carve_floats(carver, (uint64_t)first->k * first->n);
+    for (uint32_t l = 0; l < model->shape.layers; l++) {
+        struct tw_weight *weight = (struct tw_weight *)(void *)((char *)&model->layers[l] + member);
+        weight->panels = panels;
+    }
+}
+
+static void carve_copies(struct carver *carver, const struct tw_model *model) {
+    static const size_t linears[] = {
+        offsetof(struct tw_model_layer, qkv), offsetof(struct tw_model_layer, out),
+        offsetof(struct tw_model_layer, up), offsetof(struct tw_model_layer, down)};
+    for (size_t i = 0; i < sizeof(linears) / sizeof(linears[0]); i++) {
+        carve_copy(carver, model, linears[i] + offsetof(struct tw_model_linear, forward));
+        if (!model->config.is_learning) continue;
+        carve_copy(carver, model, linears[i] + offsetof(struct tw_model_linear, backward));
+    }
+}
+
 static void carve_weights(struct carver *carver, struct tw_model *model) {
     for (uint32_t l = 0; l < model->shape.layers; l++) {
         struct tw_model_layer *layer = &model->layers[l];
@@ -390,6 +415,7 @@ static void carve_weights(struct carver *carver, struct tw_model *model) {
         carve_linear(carver, model, &layer->down);
     }
     carve_linear(carver, model, &model->head);
+    carve_copies(carver, model);
 }
 
 static void set_up(struct tw_model *model, const struct tw_model_config *config) {

@@ -97,7 +97,7 @@ struct tw_model_config {
 
 /* Bytes by use. */
 struct tw_model_bytes {
-    uint64_t weights;     /* packed copies */
+    uint64_t weights;     /* packed copies, and copies of one layer in panels */
     uint64_t activations; /* buffers of one forward and backward pass */
     uint64_t logits;
 };

@@ -73,6 +73,14 @@ int engine_set_up_long(void **state, enum engine_variant variant) {
     return set_up(state, variant, ENGINE_LONG_BATCH, ENGINE_LONG_CONTEXT);
 }
 
+int engine_set_up_many(void **state, enum engine_variant variant) {
+    (void)set_up(state, variant, ENGINE_MANY_BATCH, ENGINE_LONG_CONTEXT);
+    struct engine_fixture *f = *state;
+    for (size_t i = ENGINE_LONG_TOKENS; i < ENGINE_MANY_TOKENS; i++)
+        f->tokens[i] = (uint32_t)tw_rng_below(&f->rng, ENGINE_VOCAB);
+    return 0;
+}
+
 int engine_set_up_fast(void **state, enum engine_variant variant) {
     return set_up(state, variant, ENGINE_FAST_BATCH, ENGINE_FAST_CONTEXT);
 }

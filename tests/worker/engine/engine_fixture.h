@@ -13,9 +13,11 @@ enum {
     ENGINE_TOKENS = ENGINE_BATCH * (ENGINE_CONTEXT + 1),
     ENGINE_LONG_BATCH = 4, /* long enough that a block of rows spans several sequences */
     ENGINE_LONG_CONTEXT = 90,
+    ENGINE_MANY_BATCH = 6, /* of long sequences: a pass copies its weights (TW_MATMUL_COPY_ROWS) */
     ENGINE_FAST_BATCH = 2,
     ENGINE_FAST_CONTEXT = 139,
     ENGINE_LONG_TOKENS = ENGINE_LONG_BATCH * (ENGINE_LONG_CONTEXT + 1),
+    ENGINE_MANY_TOKENS = ENGINE_MANY_BATCH * (ENGINE_LONG_CONTEXT + 1),
 };
 
 /* All sizes are odd; ENGINE_LLAMA_FULL uses every feature of the llama family. */
@@ -35,12 +37,13 @@ struct engine_fixture {
     struct tw_run run;
     struct tw_layout layout;
     struct tw_engine *engine; /* on the CPU, fp32, one thread, micro-batches of 3 */
-    uint32_t tokens[ENGINE_LONG_TOKENS];
+    uint32_t tokens[ENGINE_MANY_TOKENS];
     struct tw_rng rng;
 };
 
 int engine_set_up(void **state, enum engine_variant variant);
 int engine_set_up_long(void **state, enum engine_variant variant);
+int engine_set_up_many(void **state, enum engine_variant variant);
 /* Makes sequences longer than two tiles of the device's fast kernels. */
 int engine_set_up_fast(void **state, enum engine_variant variant);
 int engine_tear_down(void **state);

@@ -3,136 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "worker/engine/model.h"
-
-/* State shared by all tasks of a pass. */
-struct tw_pass {
-    struct tw_model *model;
-    const struct tw_model_batch *batch;
-    const struct tw_model_learn *learn; /* NULL in a forward pass */
-    uint32_t rows;
-};
-
-/* Returns the number of blocks of TW_MATMUL_ROWS rows. */
-static inline uint32_t blocks_of(uint32_t rows) {
-    return (rows + TW_MATMUL_ROWS - 1) / TW_MATMUL_ROWS;
-}
-
-static inline struct tw_model_slot *slot_of(const struct tw_pass *pass, uint32_t layer) {
-    return &pass->model->slots[layer % pass->model->slots_count];
-}
-
-/* Pieces of one kind within a phase. Each work function uses only some of the members. */
-struct tw_task {
-    void (*work)(const struct tw_task *task, uint32_t piece, uint32_t thread);
-    uint32_t pieces;
-    const struct tw_pass *pass;
-    uint32_t layer;                       /* layer worked on */
-    bool is_again;                        /* forward work repeated in the backward pass */
-    bool is_backward;                     /* also computes gradients of the layer's second half */
-    const struct tw_model_linear *linear; /* map whose weight gradient is computed, from x (rows,
-                                             in) and dy (rows, out) */
-    const void *x, *dy;
-    size_t dy_stride;
-    uint32_t row_first, rows; /* chunk of the pass's rows, for the head */
-};
-
-enum { TW_TASKS_MAX = 8 };
-
-static inline uint32_t rows_of(uint32_t rows, uint32_t block) {
-    const uint32_t left = rows - block * TW_MATMUL_ROWS;
-    return left < TW_MATMUL_ROWS ? left : TW_MATMUL_ROWS;
-}
-
-/* Returns the address of element `at` in an array of activations. */
-static inline void *element_at(const struct tw_pass *pass, const void *base, size_t at) {
-    return (uint8_t *)(uintptr_t)base + at * pass->model->ops->type_bytes;
-}
-
-/* Returns the position of the batch's first token. */
-static inline uint32_t position_first(const struct tw_pass *pass) {
-    return pass->batch->cache == NULL ? 0 : pass->batch->cache->used;
-}
-
-static inline void *scratch_of(const struct tw_pass *pass, uint32_t thread) {
-    return (uint8_t *)pass->model->scratch + thread * pass->model->scratch_bytes;
-}
-
-/* Returns a parameter tensor, or NULL for TW_MODEL_NONE. */
-static inline const float *param_at(const struct tw_pass *pass, uint64_t offset) {
-    return offset == TW_MODEL_NONE ? NULL : pass->model->params + offset;
-}
-
-static inline float *gradient_at(const struct tw_pass *pass, uint64_t offset) {
-    return offset == TW_MODEL_NONE ? NULL : pass->learn->gradient + offset;
-}
-
-/* Adds the thread's time since its last lap to one operator, if times are measured. */
-static inline void lap(const struct tw_pass *pass, uint32_t thread, enum tw_profile_kind kind) {
-    if (pass->model->profile != NULL) tw_profile_lap(pass->model->profile, thread, kind);
-}
-
-/* The same for a product of the linear map, with m * k * n terms. */
-static inline void lap_product(const struct tw_pass *pass, uint32_t thread,
-                               const struct tw_model_linear *linear,
-                               enum tw_profile_product product, size_t terms) {
-    if (pass->model->profile == NULL) return;
-    tw_profile_lap_product(pass->model->profile, thread,
-                           (enum tw_profile_kind)(linear->time + product), 2.0 * (double)terms,
-                           linear->in, linear->out);
-}
-
-/* ---- weights --------------------------------------------------------------------------------- */
-
-/* Packs one panel of one weight, as a piece of the thread pool. */
-static void pack_piece(void *context, uint32_t piece, uint32_t thread) {
-    const struct tw_model *model = context;
-    struct tw_weight *const *weight = model->weights;
-    for (uint32_t panels = tw_weight_panels(*weight); piece >= panels;
-         panels = tw_weight_panels(*weight)) {
-        piece -= panels;
-        weight++;
-    }
-    if (model->profile != NULL) tw_profile_start(model->profile, thread);
-    tw_weight_pack(model->multipliers[thread], *weight, piece);
-    if (model->profile != NULL) tw_profile_lap(model->profile, thread, TW_PROFILE_PACK);
-}
-
-static void set_master(struct tw_model *model, struct tw_model_linear *linear,
-                       const float *params) {
-    struct tw_weight *const weights[2] = {&linear->forward, &linear->backward};
-    for (unsigned i = 0; i < 2; i++) {
-        weights[i]->master = params + linear->weight;
-        if (weights[i]->packed != NULL) model->weights[model->weights_count++] = weights[i];
-    }
-}
-
-void tw_model_use(struct tw_model *model, const float *params) {
-    uint32_t pieces = 0;
-    model->params = params;
-    model->weights_count = 0;
-    for (uint32_t l = 0; l < model->shape.layers; l++) {
-        struct tw_model_layer *layer = &model->layers[l];
-        set_master(model, &layer->qkv, params);
-        set_master(model, &layer->out, params);
-        set_master(model, &layer->up, params);
-        set_master(model, &layer->down, params);
-    }
-    set_master(model, &model->head, params);
-    for (uint32_t i = 0; i < model->weights_count; i++)
-        pieces += tw_weight_panels(model->weights[i]);
-    if (pieces > 0) tw_thread_pool_run(model->team, pieces, pack_piece, model);
-}
-
-void tw_model_clear(const struct tw_model *model, float *gradient) {
-    const struct tw_layout *layout = model->config.layout;
-    for (uint32_t i = 0; i < layout->tensors_count; i++) {
-        const struct tw_tensor *tensor = &layout->tensors[i];
-        if (tensor->is_hidden || tensor->offset == model->head.weight) continue;
-        memset(gradient + tensor->offset, 0,
-               (size_t)tensor->rows * tensor->cols * sizeof(*gradient));
-    }
-}
+#include "worker/engine/cpu/pass.h"
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
@@ -156,87 +27,6 @@ static void run_tasks(const struct tw_task *tasks, uint32_t count) {
     uint32_t pieces = 0;
     for (uint32_t i = 0; i < count; i++) pieces += tasks[i].pieces;
     if (pieces > 0) tw_thread_pool_run(tasks[0].pass->model->team, pieces, phase_piece, &phase);
-}
-
-/* ---- linear ---------------------------------------------------------------------------------- */
-
-/* Computes y (rows, out) = x * W + bias in the calling thread. */
-static void multiply(const struct tw_pass *pass, const struct tw_model_linear *linear, void *y,
-                     const void *x, uint32_t rows, uint32_t thread) {
-    const struct tw_model *model = pass->model;
-    const struct tw_weight_product product = {.rows = rows, .y_type = model->ops->type};
-    tw_multiply_weight(model->multipliers[thread], y, x, &linear->forward, &product);
-    lap_product(pass, thread, linear, TW_PROFILE_FORWARD, (size_t)rows * linear->in * linear->out);
-    if (linear->bias == TW_MODEL_NONE) return;
-    model->ops->bias(y, param_at(pass, linear->bias), rows, linear->out);
-    lap(pass, thread, TW_PROFILE_BIAS);
-}
-
-/* Computes dx (rows, in) = dy * W^T in the calling thread. */
-static void multiply_dx(const struct tw_pass *pass, const struct tw_model_linear *linear, void *dx,
-                        const void *dy, uint32_t rows, uint32_t thread) {
-    const struct tw_model *model = pass->model;
-    const struct tw_weight_product product = {.rows = rows, .y_type = model->ops->type};
-    tw_multiply_weight(model->multipliers[thread], dx, dy, &linear->backward, &product);
-    lap_product(pass, thread, linear, TW_PROFILE_DX, (size_t)rows * linear->in * linear->out);
-}
-
-/* Computes one tile of the weight gradient, in the weight's own orientation: NN (in, out) = x^T
- * * dy, NT (out, in) = dy^T * x. The first tile along `in` also sums the bias gradient over its
- * columns of dy. */
-static void weight_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
-    const struct tw_pass *pass = task->pass;
-    const struct tw_model_linear *linear = task->linear;
-    const bool is_nn = linear->form == TW_MATMUL_NN;
-    const size_t dy_stride = task->dy_stride != 0 ? task->dy_stride : linear->out;
-    const uint32_t rows = is_nn ? linear->in : linear->out;
-    const uint32_t cols = is_nn ? linear->out : linear->in;
-    const uint32_t tile_rows = tw_matmul_tile(rows, TW_MATMUL_TILE_M);
-    const uint32_t tile_cols = tw_matmul_tile(cols, TW_MATMUL_TILE_N);
-    const uint32_t across = tw_matmul_tiles(cols, TW_MATMUL_TILE_N);
-    const uint32_t row = piece / across * tile_rows, col = piece % across * tile_cols;
-    const struct tw_matmul shape = {
-        .m = rows - row < tile_rows ? rows - row : tile_rows,
-        .k = task->rows,
-        .n = cols - col < tile_cols ? cols - col : tile_cols,
-        .form = TW_MATMUL_TN,
-        .type = pass->model->ops->type,
-        .y_type = TW_F32,
-        .is_added = !pass->learn->is_first || task->row_first > 0,
-        .a_stride = is_nn ? linear->in : dy_stride,
-        .b_stride = is_nn ? dy_stride : linear->in,
-        .y_stride = cols,
-    };
-    tw_multiply(pass->model->multipliers[thread],
-                gradient_at(pass, linear->weight) + (size_t)row * cols + col,
-                element_at(pass, is_nn ? task->x : task->dy, row),
-                element_at(pass, is_nn ? task->dy : task->x, col), &shape);
-    lap_product(pass, thread, linear, TW_PROFILE_DW, (size_t)shape.m * shape.n * shape.k);
-    const bool is_bias_tile = is_nn ? row == 0 : col == 0;
-    if (linear->bias == TW_MODEL_NONE || !is_bias_tile) return;
-    const size_t at = is_nn ? col : row;
-    pass->model->ops->bias_backward(gradient_at(pass, linear->bias) + at,
-                                    element_at(pass, task->dy, at), dy_stride, task->rows,
-                                    is_nn ? shape.n : shape.m);
-    lap(pass, thread, TW_PROFILE_BIAS_BACKWARD);
-}
-
-/* Returns the task that computes the gradients of linear's weight and bias from x and dy. The task
- * adds to the gradient, or overwrites it in the first pass. */
-static struct tw_task multiply_dw(const struct tw_pass *pass, const struct tw_model_linear *linear,
-                                  const void *x, const void *dy) {
-    const bool is_nn = linear->form == TW_MATMUL_NN;
-    const uint32_t rows = is_nn ? linear->in : linear->out;
-    const uint32_t cols = is_nn ? linear->out : linear->in;
-    return (struct tw_task){
-        .work = weight_piece,
-        .pieces = tw_matmul_tiles(rows, TW_MATMUL_TILE_M) * tw_matmul_tiles(cols, TW_MATMUL_TILE_N),
-        .pass = pass,
-        .linear = linear,
-        .x = x,
-        .dy = dy,
-        .rows = pass->rows,
-    };
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -364,8 +154,12 @@ static struct tw_pass pass_of(struct tw_model *model, const struct tw_model_batc
     TW_ASSERT(batch->sequences > 0 && batch->sequences <= model->config.sequences);
     TW_ASSERT(batch->context > 0 && batch->context <= model->shape.context);
     TW_ASSERT(model->params != NULL);
-    return (struct tw_pass){
-        .model = model, .batch = batch, .learn = learn, .rows = batch->sequences * batch->context};
+    const uint32_t rows = batch->sequences * batch->context;
+    return (struct tw_pass){.model = model,
+                            .batch = batch,
+                            .learn = learn,
+                            .rows = rows,
+                            .is_copied = rows >= TW_MATMUL_COPY_ROWS};
 }
 
 static struct tw_norm norm_of(const struct tw_pass *pass, const struct tw_model_norm *norm,
@@ -460,7 +254,7 @@ static void attend_in(const struct tw_pass *pass, uint32_t layer, uint32_t block
                      is_added ? element_at(pass, slot_of(pass, layer - 1)->middle, at) : NULL,
                      slot->stats1 + 2 * (size_t)first, &norm);
     lap(pass, thread, TW_PROFILE_NORM);
-    multiply(pass, &weights->qkv, qkv, y, rows, thread);
+    tw_linear_forward(pass, &weights->qkv, qkv, y, rows, thread);
     if (shape->has_qk_norm) norm_heads(pass, weights, slot, first, rows);
     lap(pass, thread, TW_PROFILE_NORM);
     if (shape->has_rope) rotate(pass, qkv, first, rows, false);
@@ -494,16 +288,18 @@ static void feed_forward(const struct tw_pass *pass, uint32_t layer, uint32_t bl
     void *y = scratch_of(pass, thread);
     void *middle = element_at(pass, slot->middle, at);
     void *up = element_at(pass, slot->up, (size_t)first * shape->up_width);
-    multiply(pass, &weights->out, middle,
-             element_at(pass, slot->attention, (size_t)first * shape->q_width), rows, thread);
+    tw_linear_forward(pass, &weights->out, middle,
+                      element_at(pass, slot->attention, (size_t)first * shape->q_width), rows,
+                      thread);
     model->ops->norm(y, middle, element_at(pass, model->x[layer], at),
                      slot->stats2 + 2 * (size_t)first, &norm);
     lap(pass, thread, TW_PROFILE_NORM);
-    multiply(pass, &weights->up, up, y, rows, thread);
+    tw_linear_forward(pass, &weights->up, up, y, rows, thread);
     if (is_again) return;
     activate(pass, y, up, rows);
     lap(pass, thread, TW_PROFILE_ACTIVATION);
-    multiply(pass, &weights->down, element_at(pass, model->x[layer + 1], at), y, rows, thread);
+    tw_linear_forward(pass, &weights->down, element_at(pass, model->x[layer + 1], at), y, rows,
+                      thread);
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
@@ -533,6 +329,21 @@ static void last_norm(const struct tw_pass *pass, uint32_t block) {
                      model->stats_f + 2 * first, &norm);
 }
 
+/* Copies the weights that rows_piece of this layer multiplies with. */
+static void copy_forward(const struct tw_pass *pass, uint32_t layer) {
+    struct tw_task tasks[TW_TASKS_MAX];
+    uint32_t count = 0;
+    if (layer > 0) {
+        const struct tw_model_layer *below = &pass->model->layers[layer - 1];
+        tw_linear_copy(pass, &below->out.forward, tasks, &count);
+        tw_linear_copy(pass, &below->up.forward, tasks, &count);
+        tw_linear_copy(pass, &below->down.forward, tasks, &count);
+    }
+    if (layer < pass->model->shape.layers)
+        tw_linear_copy(pass, &pass->model->layers[layer].qkv.forward, tasks, &count);
+    run_tasks(tasks, count);
+}
+
 /* Computes everything between the attention of one layer and the attention of the next. */
 static void rows_piece(const struct tw_task *task, uint32_t block, uint32_t thread) {
     const uint32_t layer = task->layer;
@@ -559,6 +370,7 @@ void tw_model_forward(struct tw_model *model, const struct tw_model_batch *batch
     for (uint32_t layer = 0; layer <= model->shape.layers; layer++) {
         const struct tw_task rows = {
             .work = rows_piece, .pieces = blocks_of(pass.rows), .pass = &pass, .layer = layer};
+        copy_forward(&pass, layer);
         run_tasks(&rows, 1);
         if (layer == model->shape.layers) break;
         const struct tw_task attention = attention_task(&pass, layer);
@@ -672,9 +484,9 @@ static double run_chunk(const struct tw_pass *pass, uint32_t first, uint32_t row
     double loss = 0.0;
     for (uint32_t i = 0; i < tasks[0].pieces; i++) loss += model->losses[i];
     if (pass->learn == NULL) return loss;
-    tasks[1] = multiply_dw(pass, &model->head,
-                           element_at(pass, model->norm, (size_t)first * model->shape.width),
-                           model->dlogits);
+    tasks[1] = tw_linear_gradient(pass, &model->head,
+                                  element_at(pass, model->norm, (size_t)first * model->shape.width),
+                                  model->dlogits);
     tasks[1].dy_stride = model->logits_stride;
     tasks[1].row_first = first;
     tasks[1].rows = rows;
@@ -807,7 +619,7 @@ static void attend_in_block(const struct tw_pass *pass, uint32_t layer, uint32_t
     lap(pass, thread, TW_PROFILE_ROTATION);
     if (shape->has_qk_norm) heads_block(pass, layer, first, rows, partial + 2 * shape->width);
     lap(pass, thread, TW_PROFILE_NORM_BACKWARD);
-    multiply_dx(pass, &weights->qkv, dy, dqkv, rows, thread);
+    tw_linear_backward(pass, &weights->qkv, dy, dqkv, rows, thread);
     model->ops->norm(element_at(pass, model->norm1, at), x, NULL, NULL, &norm);
     lap(pass, thread, TW_PROFILE_NORM);
     model->ops->norm_backward(stream(pass, layer, first), partial,
@@ -838,14 +650,14 @@ static void feed_block(const struct tw_pass *pass, uint32_t layer, uint32_t bloc
 
     activate(pass, element_at(pass, model->act, first * shape->ffn), up, rows);
     lap(pass, thread, TW_PROFILE_ACTIVATION);
-    multiply_dx(pass, &weights->down, shape->is_gated ? scratch : dup, dy, rows, thread);
+    tw_linear_backward(pass, &weights->down, shape->is_gated ? scratch : dup, dy, rows, thread);
     if (shape->is_gated) {
         ops->swiglu_backward(dup, scratch, up, rows, shape->ffn);
     } else {
         ops->gelu_backward(dup, up, (size_t)rows * shape->ffn);
     }
     lap(pass, thread, TW_PROFILE_ACTIVATION_BACKWARD);
-    multiply_dx(pass, &weights->up, scratch, dup, rows, thread);
+    tw_linear_backward(pass, &weights->up, scratch, dup, rows, thread);
     ops->norm(element_at(pass, model->norm2, at), middle, NULL, NULL, &norm);
     lap(pass, thread, TW_PROFILE_NORM);
     memcpy(dx, dy, (size_t)rows * shape->width * ops->type_bytes);
@@ -853,8 +665,9 @@ static void feed_block(const struct tw_pass *pass, uint32_t layer, uint32_t bloc
     ops->norm_backward(dx, partial, norm.bias == NULL ? NULL : partial + shape->width, scratch,
                        middle, slot->stats2 + 2 * first, &norm);
     lap(pass, thread, TW_PROFILE_NORM_BACKWARD);
-    multiply_dx(pass, &weights->out, element_at(pass, model->dattention, first * shape->q_width),
-                dx, rows, thread);
+    tw_linear_backward(pass, &weights->out,
+                       element_at(pass, model->dattention, first * shape->q_width), dx, rows,
+                       thread);
 }
 
 /* ---- phases ---------------------------------------------------------------------------------- */
@@ -921,14 +734,14 @@ static uint32_t list_tasks(const struct tw_pass *pass, uint32_t layer, struct tw
     if (layer != UINT32_MAX) {
         const struct tw_model_layer *weights = &model->layers[layer];
         tasks[count++] = attention_backward_task(pass, layer);
-        tasks[count++] = multiply_dw(pass, &weights->down, model->act, model->dx[above % 2]);
-        tasks[count++] = multiply_dw(pass, &weights->up, model->norm2, model->dup);
-        tasks[count++] =
-            multiply_dw(pass, &weights->out, slot_of(pass, layer)->attention, model->dx[layer % 2]);
+        tasks[count++] = tw_linear_gradient(pass, &weights->down, model->act, model->dx[above % 2]);
+        tasks[count++] = tw_linear_gradient(pass, &weights->up, model->norm2, model->dup);
+        tasks[count++] = tw_linear_gradient(pass, &weights->out, slot_of(pass, layer)->attention,
+                                            model->dx[layer % 2]);
     }
     if (above < model->shape.layers) {
-        tasks[count++] =
-            multiply_dw(pass, &model->layers[above].qkv, model->norm1, model->dqkv[above % 2]);
+        tasks[count++] = tw_linear_gradient(pass, &model->layers[above].qkv, model->norm1,
+                                            model->dqkv[above % 2]);
     }
     tasks[count++] = (struct tw_task){.work = partials_piece,
                                       .pieces = layer != UINT32_MAX ? 2 : 1,
@@ -957,6 +770,29 @@ static void embedding_piece(const struct tw_task *task, uint32_t piece, uint32_t
     lap(pass, thread, TW_PROFILE_EMBEDDING);
 }
 
+/* Copies the weights that the phases of blocks of rows of layer_backward multiply with. `layer` is
+ * UINT32_MAX below the first layer. */
+static void copy_backward(const struct tw_pass *pass, uint32_t layer) {
+    const struct tw_model *model = pass->model;
+    const uint32_t above = layer + 1;
+    struct tw_task tasks[TW_TASKS_MAX];
+    uint32_t count = 0;
+    if (above < model->shape.layers)
+        tw_linear_copy(pass, &model->layers[above].qkv.backward, tasks, &count);
+    if (layer != UINT32_MAX) {
+        const struct tw_model_layer *weights = &model->layers[layer];
+        tw_linear_copy(pass, &weights->down.backward, tasks, &count);
+        tw_linear_copy(pass, &weights->up.backward, tasks, &count);
+        tw_linear_copy(pass, &weights->out.backward, tasks, &count);
+        if (model->config.is_recomputed) {
+            tw_linear_copy(pass, &weights->qkv.forward, tasks, &count);
+            tw_linear_copy(pass, &weights->out.forward, tasks, &count);
+            tw_linear_copy(pass, &weights->up.forward, tasks, &count);
+        }
+    }
+    run_tasks(tasks, count);
+}
+
 static void layer_backward(const struct tw_pass *pass, uint32_t layer) {
     const bool is_again = pass->model->config.is_recomputed;
     struct tw_task tasks[TW_TASKS_MAX];
@@ -966,6 +802,7 @@ static void layer_backward(const struct tw_pass *pass, uint32_t layer) {
                            .layer = layer,
                            .is_again = is_again,
                            .is_backward = !is_again};
+    copy_backward(pass, layer);
     run_tasks(&rows, 1);
     if (is_again) {
         tasks[0] = attention_task(pass, layer);
@@ -987,6 +824,7 @@ double tw_model_backward(struct tw_model *model, const struct tw_model_batch *ba
                                  .pieces = blocks_of(pass.rows),
                                  .pass = &pass,
                                  .layer = UINT32_MAX};
+    copy_backward(&pass, UINT32_MAX);
     run_tasks(&rows, 1);
     uint32_t count = list_tasks(&pass, UINT32_MAX, tasks);
     tasks[count++] =
