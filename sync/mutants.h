@@ -25,6 +25,7 @@
     X(EARLY_JOIN, "early-join", "a follower asks to join before it holds the state")               \
     X(ROUNDS_COMPARED, "rounds-compared", "lineages are compared by rounds, not by clock")         \
     X(SMALLER_CLOCK, "smaller-clock", "the lineage with the smaller clock wins")                   \
+    X(STEPS_IGNORED, "steps-ignored", "at clock zero the smaller id wins, not the trained one")    \
     X(CLAIM_BELIEVED, "claim-believed", "a lineage is followed on the word of one node")           \
     X(BORROWED_CLOCK, "borrowed-clock", "a child counts rounds that its weights do not have")      \
     X(DONOR_BELIEVED, "donor-believed", "a state is loaded on the word of one node")               \
@@ -37,7 +38,8 @@
       "a member accused of a false merge is struck without audit")                                 \
     X(SIZE_PROVES, "size-proves", "a result left out for its size proves its owner false")         \
     X(ONE_DOUBT, "one-doubt", "one low score of its training convicts a member")                   \
-    X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")
+    X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")              \
+    X(BEHIND_DECIDES, "behind-decides", "voters that lack the state count as able to decide")
 
 /* More mutants, found in simulated worlds where some nodes have no path to each other. */
 #define TW_MUTANT_HOMES_LIST(X)                                                                    \

@@ -167,9 +167,9 @@ static bool is_starved(struct tw_node *node) {
  *
  * One node founds a lineage: at a fresh start, after a restart alone, or without a majority for too
  * long. The lineage grows by admission. When two lineages meet, the one with far more supporters
- * wins, then the one whose clock counts more tokens, then the smaller id. A node that decides to
- * leave stops deciding rounds in the same event, so two nodes cannot swap places. DESIGN.md has the
- * argument.
+ * wins, then the one whose clock counts more tokens; at clock zero the one that has trained far
+ * more; then the smaller id. A node that decides to leave stops deciding rounds in the same event,
+ * so two nodes cannot swap places. DESIGN.md has the argument.
  *
  * To follow another lineage, a node first has that lineage's newest record proven (claim.c). Then
  * it fetches (phi, u) of each fragment from members (transfer/state_transfer.c), and replays the
@@ -447,6 +447,7 @@ struct standing {
     uint32_t met, all; /* classes (support_class) of the counts in struct support; a larger class
                           wins */
     uint64_t clock_tokens;
+    uint32_t trained; /* trained_class while its clock counts no work, else 0 */
     struct tw_id lineage;
 };
 
@@ -456,6 +457,25 @@ struct standing {
 static uint32_t support_class(uint32_t supporters) {
     uint32_t class = 0;
     for (uint32_t least = 3; supporters >= least; least *= 2) class ++;
+    return class;
+}
+
+/* Returns the class of the most tokens that a member of the lineage is known to have trained: 0, 1,
+ * 2 to 3, 4 to 7, and so on. A node knows its own tokens at once, and those of another later, when
+ * they are more. So two founders never take each other for the better one; and classes soon agree
+ * where the counts themselves, of two nodes that train, never would. */
+static uint32_t trained_class(const struct tw_node *node, const struct tw_id *lineage) {
+    uint64_t tokens = 0;
+    uint32_t class = 0;
+    if (tw_id_equal(lineage, &node->at.lineage) && node->state != TW_STATE_RECEIVER)
+        tokens = node->worker.tokens;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const struct tw_msg_status *const status = &node->links[i].status;
+        const bool is_member = tw_peers_is_live(node, i) && status->state != TW_STATE_RECEIVER &&
+                               tw_id_equal(&status->lineage, lineage);
+        if (is_member && status->tokens > tokens) tokens = status->tokens;
+    }
+    for (; tokens > 0; tokens /= 2) class ++;
     return class;
 }
 
@@ -469,6 +489,8 @@ static struct standing standing_of(const struct tw_node *node, const struct supp
     if (tip != NULL) standing.clock_tokens = tip->clock_tokens;
     if (tip != NULL && TW_IS_MUTANT(node, TW_MUTANT_ROUNDS_COMPARED))
         standing.clock_tokens = tip->round + 1;
+    if (standing.clock_tokens == 0 && !TW_IS_MUTANT(node, TW_MUTANT_STEPS_IGNORED))
+        standing.trained = trained_class(node, lineage);
     return standing;
 }
 
@@ -478,6 +500,7 @@ static bool is_better(const struct tw_node *node, const struct standing *a,
     if (a->all != b->all) return a->all > b->all;
     if (a->clock_tokens != b->clock_tokens)
         return (a->clock_tokens > b->clock_tokens) != TW_IS_MUTANT(node, TW_MUTANT_SMALLER_CLOCK);
+    if (a->trained != b->trained) return a->trained > b->trained;
     return tw_id_compare(&a->lineage, &b->lineage) < 0;
 }
 

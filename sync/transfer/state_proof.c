@@ -125,6 +125,7 @@ enum tw_proof_of_state tw_state_prove(struct tw_node *node, uint32_t fragment) {
 /* Linked other voters that say that they lack the run's state. As many as may lie do not count. */
 static uint32_t count_voters_behind(const struct tw_node *node) {
     uint32_t behind = 0;
+    if (TW_IS_MUTANT(node, TW_MUTANT_BEHIND_DECIDES)) return 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
         const struct link *link = &node->links[i];
         if (!link->is_up || !link->has_status || link->status.state != TW_STATE_RECEIVER) continue;

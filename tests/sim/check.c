@@ -292,6 +292,33 @@ void tw_sim_check_start(struct tw_sim_world *world, struct tw_sim_node *node) {
     tw_sim_check_pair_start(world, node);
 }
 
+/* Returns the class of the most tokens that the node knows of a member of the lineage: its own, if
+ * it is or was one, and those of its peers. */
+static uint32_t trained_class(struct tw_sim_world *world, const struct tw_id *lineage,
+                              uint64_t own_tokens) {
+    uint64_t tokens = own_tokens;
+    uint32_t class = 0;
+    for (uint32_t i = 0; i < TW_PEERS_MAX; i++) {
+        const struct tw_msg_status *status = &world->view->peers[i].status;
+        if (!world->view->peers[i].is_up || status->state == TW_STATE_RECEIVER) continue;
+        if (tw_id_equal(&status->lineage, lineage) && status->tokens > tokens)
+            tokens = status->tokens;
+    }
+    for (; tokens > 0; tokens /= 2) class ++;
+    return class;
+}
+
+/* True if the node's new lineage comes before the one that it left, whose clock is equal: at clock
+ * zero, but in pairs, it has trained far more; or it has the smaller id. */
+static bool goes_first(struct tw_sim_world *world, const struct tw_sim_node *node,
+                       const struct tw_id *left, uint64_t clock_tokens) {
+    const bool is_smaller = tw_id_compare(&node->lineage, left) < 0;
+    if (clock_tokens > 0 || world->options.is_pair) return is_smaller;
+    const uint32_t here = trained_class(world, &node->lineage, 0);
+    const uint32_t there = trained_class(world, left, node->core->worker.tokens);
+    return here == there ? is_smaller : here > there;
+}
+
 void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_id *lineage, enum tw_node_state state,
                         uint64_t clock_tokens) {
@@ -324,8 +351,8 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
         /* a node without a vote that voters have deserted follows them again */
         is_better |= !tw_sim_has_vote(world, node->idx) && status->clock_tokens >= clock_tokens / 2;
         is_better |=
-            status->clock_tokens > clock_tokens ||
-            (status->clock_tokens == clock_tokens && tw_id_compare(&node->lineage, lineage) < 0);
+            status->clock_tokens > clock_tokens || (status->clock_tokens == clock_tokens &&
+                                                    goes_first(world, node, lineage, clock_tokens));
     }
     if (!is_better) {
         tw_sim_fail(world, node, "1",

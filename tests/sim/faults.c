@@ -123,7 +123,7 @@ static uint64_t saved_tokens(const struct tw_sim_node *node) {
     return position->has_tip != 0 ? position->tip.clock_tokens : 0;
 }
 
-/* Cuts the power of all nodes. They return within some seconds of each other. */
+/* Cuts the power of all nodes that vote. They return within some seconds of each other. */
 static bool cut_power(struct tw_sim_world *world) {
     uint64_t newest_tokens = 0;
     for (uint32_t i = 0; i < world->nodes_count; i++) {
@@ -132,6 +132,7 @@ static bool cut_power(struct tw_sim_world *world) {
     }
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         struct tw_sim_node *node = &world->nodes[i];
+        if (!tw_sim_has_vote(world, i)) continue;
         tw_sim_node_crash(world, node, true);
         if (saved_tokens(node) > newest_tokens) newest_tokens = saved_tokens(node);
         start_later(world, node, tw_rng_below(&world->rng, SETTLE_US));

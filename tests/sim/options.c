@@ -188,6 +188,31 @@ void tw_sim_options_draw_committee(struct tw_sim_options *options) {
     if (options->traitors_count > COVEN_MOST) options->traitors_count = COVEN_MOST;
 }
 
+void tw_sim_options_draw_power(struct tw_sim_options *options) {
+    options->faults = 1u << TW_SIM_POWER;
+    options->fault_per_hour[TW_SIM_POWER] = 20.0 / options->nodes_count; /* of all together */
+    options->chaos_us = UINT64_C(1800000000);
+    options->calm_us = UINT64_C(600000000);
+    options->split_us = options->split_end_us = 0;
+    options->slow_first = 1;
+    options->speed_spread = 0.1;
+    options->latency_us = 50 * 1000;
+    options->jitter_us = 5 * 1000;
+    options->loss = 0;
+    options->upload_bytes_per_s = 5 * 1000 * 1000;
+    options->bytes_per_dim = 1000;
+    options->fragments_count = 3;
+    options->step_us = 500 * 1000;
+    options->period_steps = 12;
+    options->overlap_steps = 3;
+    options->pace_us = 0;
+    options->quorum = 1;
+    options->grace_us = 5 * 1000 * 1000;
+    options->members_max = 64;
+    options->orphan_us = 120 * 1000 * 1000;
+    options->budget_tokens = UINT64_MAX / 4;
+}
+
 void tw_sim_options_draw_heads(struct tw_sim_options *options, uint32_t heads) {
     enum { HAND_LINKS = 3 };
     const uint32_t hands = options->nodes_count - heads;

@@ -32,7 +32,7 @@ enum {
     X(LOSS, "loss bursts: stalled links")                                                          \
     X(CORRUPT, "a chunk stored wrongly")                                                           \
     X(REFUSE, "no room, no memory or a failed write")                                              \
-    X(POWER, "power cut of all nodes")
+    X(POWER, "power cut of all nodes that vote")
 
 enum tw_sim_fault {
 #define X(name, text) TW_SIM_##name,
@@ -133,6 +133,9 @@ void tw_sim_options_draw_donors(struct tw_sim_options *options);
  * many of the voters are traitors, at most a third, and how many of the others, at most all. Needs
  * five nodes. */
 void tw_sim_options_draw_committee(struct tw_sim_options *options);
+
+/* Leaves power cuts alone of the faults, in a world in which a group is soon whole again. */
+void tw_sim_options_draw_power(struct tw_sim_options *options);
 
 /* Gives seats to the first `heads` nodes alone, and each other node a link to three of them at
  * most. */

@@ -53,6 +53,44 @@ TEST(sides_of_about_one_size_go_by_the_clock) {
     mesh_deinit(&mesh);
 }
 
+/* Neither has decided a round. The node that has trained keeps its work, with the larger id too;
+ * of two that have trained about as much, either may give way. */
+TEST(newcomer_does_not_replace_the_first_steps) {
+    for (uint32_t first = 0; first < 2; first++) {
+        mesh_init(&mesh, 2, 3);
+        mesh.config.period_steps = 1000;
+        for (uint32_t i = 0; i < 2; i++) {
+            mesh_kill(&mesh, i);
+            mesh_start(&mesh, i, NULL);
+        }
+        mesh.step_us[1 - first] = SECONDS(30);
+        mesh_run(&mesh, SECONDS(20));
+        const struct tw_node_view owner = mesh_view(&mesh, first);
+        assert_true(owner.step > 100 && owner.rounds == 0);
+        assert_true(mesh_view(&mesh, 1 - first).step < 2);
+        mesh_link_all(&mesh);
+        mesh_run(&mesh, SECONDS(30));
+        const struct tw_node_view after = mesh_view(&mesh, 1 - first);
+        assert_memory_equal(&after.lineage, &owner.lineage, sizeof(owner.lineage));
+        const struct tw_node_view kept = mesh_view(&mesh, first);
+        assert_memory_equal(&kept.lineage, &owner.lineage, sizeof(owner.lineage));
+        mesh_deinit(&mesh);
+    }
+}
+
+/* Counts that grow at one speed on both sides hold up nobody: the classes soon agree. */
+TEST(two_that_train_alike_are_soon_one_group) {
+    for (uint32_t seconds = 1; seconds < 12; seconds++) {
+        mesh_init(&mesh, 2, 3);
+        mesh_run(&mesh, SECONDS(1) / 2 + seconds * SECONDS(1) / 10);
+        mesh_link_all(&mesh);
+        mesh_run(&mesh, SECONDS(30));
+        const struct tw_id lineage = mesh_view(&mesh, 0).lineage;
+        assert_one_group(&lineage, 2);
+        mesh_deinit(&mesh);
+    }
+}
+
 /* Ids are free, and so is a history that they make: it draws no member of an old group away. Those
  * that the group knows from a roster may do so. */
 TEST(strangers_draw_nobody_out_of_an_old_group) {
