@@ -473,6 +473,7 @@ static enum tw_status make_folder(struct folder *folder, const char *path, struc
         return tw_fail(err, TW_IO, "%s: %s", folder->path, strerror(why));
     }
     const bool is_locked = folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0;
+    if (is_new) tw_out_give(folder->lock);
     if (is_new || (is_locked && empty_old_part(folder->path))) return TW_OK;
     if (folder->lock >= 0) (void)close(folder->lock);
     return tw_fail(err, TW_CONFIG,

@@ -100,6 +100,22 @@ static bool is_at(int fd, const char *path) {
            open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
 }
 
+/* Returns the number in an environment variable; UINT32_MAX: there is none. */
+static uint32_t number_of(const char *name) {
+    const char *const text = getenv(name);
+    char *end = NULL;
+    const unsigned long number = text != NULL ? strtoul(text, &end, 10) : UINT32_MAX;
+    return text != NULL && end != text && *end == 0 && number < UINT32_MAX ? (uint32_t)number
+                                                                           : UINT32_MAX;
+}
+
+void tw_out_give(int fd) {
+    const uint32_t user = number_of("SUDO_UID"), group = number_of("SUDO_GID");
+    if (geteuid() != 0 || user == UINT32_MAX || group == UINT32_MAX) return;
+    /* it fails where the file system itself says whose a file is */
+    if (fchown(fd, user, group) != 0) return;
+}
+
 /* Opens PATH.part, empties it and locks it for this process. On failure file->fd is -1. */
 static enum tw_status take_part(struct tw_out_file *file, struct tw_error *err) {
     const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
@@ -129,6 +145,7 @@ static enum tw_status take_part(struct tw_out_file *file, struct tw_error *err) 
                        "one and remove the file",
                        file->part);
     }
+    if (is_new) tw_out_give(fd);
     file->fd = fd;
     file->at = 0;
     if (ftruncate(fd, 0) == 0) return TW_OK;

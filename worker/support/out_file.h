@@ -27,6 +27,9 @@ struct tw_out_file {
     int seen_fd;
 };
 
+/* Gives a new file or folder that root made under sudo to the user who ran sudo. */
+void tw_out_give(int fd);
+
 /* Creates PATH.part, or takes over the one that a dead process left, and reserves `bytes` of disk
  * space if the file system can. Leaves nothing behind on failure. Errors:
  * - TW_CONFIG: PATH exists, another process writes PATH.part, or the path is too long;

@@ -3,6 +3,7 @@
  * tests/golden/hf.
  *
  * The program is linked with --wrap, so these calls reach this file first. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -242,6 +243,39 @@ FACT(nothing_is_overwritten) {
         assert_int_equal(convert("llama", (enum form)form), TW_CONFIG);
         assert_int_equal(unlink(out), 0);
         assert_int_equal(folder_count(folder), 0);
+    }
+}
+
+/* Fails unless the file, or the folder and each file in it, belongs to the user. */
+static void check_owner(const char *path, uid_t user) {
+    struct stat info;
+    assert_int_equal(lstat(path, &info), 0);
+    assert_int_equal(info.st_uid, user);
+    assert_int_equal(info.st_gid, user);
+    DIR *const dir = S_ISDIR(info.st_mode) ? opendir(path) : NULL;
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        if (entry->d_name[0] == '.') continue;
+        assert_int_equal(fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW), 0);
+        assert_int_equal(info.st_uid, user);
+    }
+    if (dir != NULL) assert_int_equal(closedir(dir), 0);
+}
+
+FACT(output_under_sudo_belongs_to_whom_ran_sudo) {
+    if (geteuid() != 0) skip();
+    for (unsigned form = 0; form < FORMS_COUNT; form++) {
+        assert_int_equal(setenv("SUDO_UID", "1234", 1), 0);
+        assert_int_equal(setenv("SUDO_GID", "1234", 1), 0);
+        assert_int_equal(convert("llama", (enum form)form), TW_OK);
+        check_owner(out, 1234);
+        remove_out();
+        /* a group that is no number */
+        assert_int_equal(setenv("SUDO_GID", "12x", 1), 0);
+        assert_int_equal(convert("llama", (enum form)form), TW_OK);
+        check_owner(out, 0);
+        remove_out();
+        assert_int_equal(unsetenv("SUDO_UID"), 0);
+        assert_int_equal(unsetenv("SUDO_GID"), 0);
     }
 }
 
