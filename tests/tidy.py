@@ -116,6 +116,10 @@ IMPURE = {
     # tw_log, which only daemon/ and worker/ link: a level, a clock, stderr
     "base/log.c": {"stdio.h", "stdlib.h", "sys/stat.h", "time.h", "unistd.h", "getenv", "snprintf",
                    "vsnprintf", "clock_gettime", "gmtime_r", "strftime", "write", "global"},
+    # words for people, as wide as their terminal, for daemon/ and worker/
+    "base/page.c": {"stdio.h", "stdlib.h", "sys/ioctl.h", "unistd.h", "getenv", "free", "fprintf",
+                    "vfprintf"},
+    "base/page.h": {"stdio.h"},
     # resource limits of a process, for daemon/ and worker/
     "base/machine.c": {"sched.h", "stdio.h", "sys/resource.h", "unistd.h", "snprintf", "fopen",
                        "printf"},

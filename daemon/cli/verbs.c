@@ -6,12 +6,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/page.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/line.h"
 #include "daemon/cli/common/node_id.h"
 #include "daemon/cli/common/node_user.h"
-#include "daemon/cli/common/page.h"
 #include "daemon/cli/node/owner.h"
 #include "daemon/cli/run/ways.h"
 #include "daemon/cli/show/follow.h"
@@ -30,8 +30,8 @@ struct view {
 static struct screen screen_of(const struct cli *cli) {
     static char typed[CLI_COMMAND_BYTES];
     unsigned columns, rows;
-    page_size(STDOUT_FILENO, &columns, &rows);
-    const unsigned width = page_width(STDOUT_FILENO, WIDTH_PIPE);
+    tw_page_size(STDOUT_FILENO, &columns, &rows);
+    const unsigned width = tw_page_width(STDOUT_FILENO, WIDTH_PIPE);
     return (struct screen){.to = stdout,
                            .has_colour = cli->has_colour,
                            .has_utf8 = cli->has_utf8,
@@ -79,7 +79,7 @@ static void draw_within(const struct cli *cli, const struct view *view, const js
     size_t size;
     unsigned columns, rows;
     struct screen screen = screen_of(cli);
-    page_size(STDOUT_FILENO, &columns, &rows);
+    tw_page_size(STDOUT_FILENO, &columns, &rows);
     screen.height = rows > 2 ? rows - 1 : 0;
     screen.to = open_memstream(&drawn, &size);
     if (screen.to == NULL) return;
@@ -186,8 +186,8 @@ static void say_logs(const struct cli *cli) {
     char path[TW_PATH_BYTES], logs[CLI_COMMAND_BYTES];
     struct tw_error err;
     if (tw_config_find(cli->config_option, path, &err) != TW_OK || access(path, F_OK) != 0) return;
-    cli_say("the events of a daemon that has ended are in its log: `%s`",
-            cli_command(path, cli_needs_sudo(path), "logs", logs));
+    tw_page_say("the events of a daemon that has ended are in its log: `%s`",
+                cli_command(path, cli_needs_sudo(path), "logs", logs));
 }
 
 enum tw_exit cli_events(struct cli *cli) {
@@ -272,9 +272,10 @@ enum tw_exit cli_web(struct cli *cli) {
     if (rc == TW_EXIT_OK && isatty(STDERR_FILENO) == 1 && is_without_browser(cli)) {
         char host[256] = "";
         (void)gethostname(host, sizeof(host) - 1);
-        cli_say("from another machine, first `ssh -L PORT:localhost:PORT %s` with the port of the "
-                "link",
-                host[0] != '\0' ? host : "MACHINE");
+        tw_page_say(
+            "from another machine, first `ssh -L PORT:localhost:PORT %s` with the port of the "
+            "link",
+            host[0] != '\0' ? host : "MACHINE");
     }
     return rc;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/nearest.h"
+#include "base/page.h"
 #include "base/units.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/files/gguf_write.h"
@@ -365,8 +366,7 @@ static enum tw_status export_gguf(const struct convert *convert, const struct tw
                            words->why.message);
         }
         /* The tokenizer was only found beside the model, so the export continues without it. */
-        (void)fprintf(stderr, "thinwire: exported without a vocabulary: tokenizer.json: %s\n",
-                      words->why.message);
+        tw_page_say("exported without a vocabulary: tokenizer.json: %s", words->why.message);
     }
     char beside[PATH_MAX], *template = NULL;
     folder_of_words(convert, words, feed->source->is_folder, beside);
@@ -454,10 +454,9 @@ static enum tw_status do_export(const struct convert *convert, struct tw_model_s
     tw_progress_end(&progress);
     TW_TRY(written);
     if (!has_words && !is_list) {
-        (void)fprintf(stderr,
-                      "thinwire: without --tokenizer FILE the %s has no vocabulary: it takes and "
-                      "gives token numbers\n",
-                      is_gguf ? "file" : "folder");
+        tw_page_say("without --tokenizer FILE the %s has no vocabulary: it takes and "
+                    "gives token numbers",
+                    is_gguf ? "file" : "folder");
     }
     tell_export(convert,
                 is_list   ? "safetensors"
@@ -478,12 +477,11 @@ enum tw_exit engine_convert(int argc, char **argv) {
     struct tw_error err;
     if (parse(&convert, verb, argc, argv, &err) != TW_OK) return engine_fail(&err);
     if (convert.from == NULL || convert.out == NULL || convert.out[0] == 0) {
-        (void)fprintf(stderr, "thinwire: usage: thinwire %s; `thinwire help %s` tells more\n",
-                      is_import
-                          ? "import FOLDER --out FILE [--run MANIFEST]"
-                          : "export [FILE, or --config NAME for a node here] [--run MANIFEST] "
-                            "--out FOLDER [--format hf|gguf]",
-                      verb);
+        tw_page_say("usage: thinwire %s; `thinwire help %s` tells more",
+                    is_import ? "import FOLDER --out FILE [--run MANIFEST]"
+                              : "export [FILE, or --config NAME for a node here] [--run MANIFEST] "
+                                "--out FOLDER [--format hf|gguf]",
+                    verb);
         return TW_EXIT_USAGE;
     }
     tw_signals_catch(true);

@@ -11,6 +11,7 @@
 #include "base/json_field.h"
 #include "base/machine.h"
 #include "base/nearest.h"
+#include "base/page.h"
 #include "base/units.h"
 #include "kernels/ops.h"
 #include "proto/run/run_key.h"
@@ -655,9 +656,8 @@ enum tw_exit engine_prepare(int argc, char **argv) {
     free(command.inputs);
     const enum tw_exit rc = status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
     if (rc != TW_EXIT_OK && summary.can_skip) {
-        (void)fputs("thinwire: --skip-bad counts and leaves out such documents and files; --plain "
-                    "reads JSON, CSV and markup as plain text\n",
-                    stderr);
+        tw_page_say("--skip-bad counts and leaves out such documents and files; --plain "
+                    "reads JSON, CSV and markup as plain text");
     }
     /* An interrupted call exits with TW_EXIT_FAILURE, because the data are not at fault. */
     return status == TW_AGAIN ? TW_EXIT_FAILURE : rc;
@@ -799,9 +799,8 @@ enum tw_exit engine_weigh(int argc, char **argv) {
     char hex[TW_ID_HEX_BYTES];
     const bool is_json = take_json(&argc, argv);
     if (argc < 5 || argv[3][0] == '-') {
-        (void)fputs("thinwire: usage: thinwire data weigh DIR NAME=SHARE ... (or `size`); "
-                    "`thinwire help data` tells more\n",
-                    stderr);
+        tw_page_say("usage: thinwire data weigh DIR NAME=SHARE ... (or `size`); "
+                    "`thinwire help data` tells more");
         return TW_EXIT_USAGE;
     }
     enum tw_status status = tw_dataset_read(argv[3], &dataset, &before, &err);
@@ -840,12 +839,11 @@ enum tw_exit engine_data(int argc, char **argv) {
     }
     const char *const near = word != NULL ? tw_nearest(word, names, VERBS_COUNT) : NULL;
     if (near != NULL) {
-        (void)fprintf(stderr, "thinwire: data: did you mean `data %s`?\n", near);
+        tw_page_say("data: did you mean `data %s`?", near);
     } else {
-        (void)fputs(
-            "thinwire: data: `data prepare INPUT... --out DIR` makes a dataset, `data info "
-            "PATH` shows the contents of a text or a dataset; `thinwire help data` tells more\n",
-            stderr);
+        tw_page_say(
+            "data: `data prepare INPUT... --out DIR` makes a dataset, `data info "
+            "PATH` shows the contents of a text or a dataset; `thinwire help data` tells more");
     }
     return TW_EXIT_USAGE;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/page.h"
 #include "base/units.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/engine/generate.h"
@@ -134,7 +135,7 @@ static enum tw_status open_tokenizer(struct text *text, const struct engine_benc
         const enum tw_status status = tw_tokenizer_create_file(&text->tokenizer, path, &why);
         /* tokenizer of an unsupported kind: use token numbers */
         if (status == TW_CONFIG && !is_named) {
-            (void)fprintf(stderr, "thinwire: %s; prompt and text are token numbers\n", why.message);
+            tw_page_say("%s; prompt and text are token numbers", why.message);
             return TW_OK;
         }
         if (status != TW_OK) return tw_fail(err, status, "%s", why.message);

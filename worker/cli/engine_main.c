@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/page.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/files/model_source.h"
 #include "worker/files/tensor_file.h"
@@ -35,13 +36,13 @@ static enum tw_exit open_run(struct engine_bench *bench) {
         if (status == TW_OK) status = tw_layout_init(&bench->layout, &bench->run, &err);
         tw_model_source_close(&source);
         if (status != TW_OK) {
-            (void)fprintf(stderr, "thinwire: %s; or name its manifest with --run\n", err.message);
+            tw_page_say("%s; or name its manifest with --run", err.message);
             return TW_EXIT_MANIFEST;
         }
     }
     if (status == TW_OK) return TW_EXIT_OK;
-    (void)fprintf(stderr, "thinwire: %s%s\n", err.message,
-                  status == TW_IO ? "; `thinwire run new` writes a manifest" : "");
+    tw_page_say("%s%s", err.message,
+                status == TW_IO ? "; `thinwire run new` writes a manifest" : "");
     return TW_EXIT_MANIFEST;
 }
 
@@ -99,8 +100,8 @@ static enum tw_exit check_engine(const struct engine_bench *bench, enum engine_v
     if (bench->run.model.family != TW_FAMILY_TENSORS) return TW_EXIT_OK;
     if (verb == ENGINE_MERGE && bench->options->data == NULL) return TW_EXIT_OK;
     if (verb == ENGINE_SPEED && bench->options->is_plan) return TW_EXIT_OK;
-    (void)fprintf(stderr, "thinwire: only the trainer of this run knows its model (model.family = "
-                          "tensors): take its weights with `thinwire export`\n");
+    tw_page_say("only the trainer of this run knows its model (model.family = "
+                "tensors): take its weights with `thinwire export`");
     return TW_EXIT_MANIFEST;
 }
 
@@ -149,12 +150,11 @@ static enum tw_exit run_verb(int argc, char **argv) {
             return engine_fail(&err);
         }
         if (!is_complete(i, &options)) {
-            (void)fprintf(stderr,
-                          "thinwire: usage: thinwire %s %s; `thinwire help %s` tells more%s\n",
-                          VERBS[i].name, VERBS[i].usage, VERBS[i].name,
-                          VERBS[i].verb == ENGINE_EVAL || VERBS[i].verb == ENGINE_GENERATE
-                              ? ". --config NAME takes the model of a node here"
-                              : "");
+            tw_page_say("usage: thinwire %s %s; `thinwire help %s` tells more%s", VERBS[i].name,
+                        VERBS[i].usage, VERBS[i].name,
+                        VERBS[i].verb == ENGINE_EVAL || VERBS[i].verb == ENGINE_GENERATE
+                            ? ". --config NAME takes the model of a node here"
+                            : "");
             return TW_EXIT_USAGE;
         }
         if (take_states(&options, &err) != TW_OK) return engine_fail(&err);
@@ -171,6 +171,6 @@ int main(int argc, char **argv) {
                                        in the daemon */
     const enum tw_exit rc = run_verb(argc, argv);
     if ((fflush(stdout) == 0 && ferror(stdout) == 0) || rc != TW_EXIT_OK) return (int)rc;
-    (void)fprintf(stderr, "thinwire: standard output: %s\n", strerror(errno));
+    tw_page_say("standard output: %s", strerror(errno));
     return TW_EXIT_FAILURE;
 }

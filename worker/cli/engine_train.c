@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/page.h"
 #include "base/units.h"
 #include "proto/run/run_key.h"
 #include "worker/cli/engine_verb.h"
@@ -112,14 +113,14 @@ static enum tw_status plan_start(struct training *training, struct tw_error *err
     training->differing = is_training ? tw_run_key_differing(&found, run) : NULL;
     training->is_resumed = is_training && training->differing == NULL;
     if (training->is_resumed) return TW_OK;
-    (void)fprintf(stderr, "thinwire: starts anew from the parameters of %s", from);
-    if (training->differing != NULL) {
-        tw_run_key_format(training->differing, run, here);
-        tw_run_key_format(training->differing, &found, there);
-        (void)fprintf(stderr, ": %s is %s here and %s there", training->differing->name, here,
-                      there);
+    if (training->differing == NULL) {
+        tw_page_say("starts anew from the parameters of %s", from);
+        return TW_OK;
     }
-    (void)fputc('\n', stderr);
+    tw_run_key_format(training->differing, run, here);
+    tw_run_key_format(training->differing, &found, there);
+    tw_page_say("starts anew from the parameters of %s: %s is %s here and %s there", from,
+                training->differing->name, here, there);
     return TW_OK;
 }
 
@@ -152,15 +153,14 @@ static struct tw_train_pass pass_of(const struct tw_engine_plan *plan) {
 static void warn_difference(const struct tw_train_pass *was, const struct tw_engine_plan *plan) {
     const struct tw_train_pass now = pass_of(plan);
     if (was->micro_batch == 0) {
-        (void)fprintf(stderr, "thinwire: the file does not record the size and type of its passes: "
-                              "the curve may differ in rounding\n");
+        tw_page_say("the file does not record the size and type of its passes: "
+                    "the curve may differ in rounding");
     } else if (now.micro_batch != was->micro_batch || now.compute != was->compute) {
-        (void)fprintf(stderr,
-                      "thinwire: passes of %" PRIu32 " sequence%s in %s, and of %" PRIu32
-                      " in %s before: the curve may differ in rounding\n",
-                      now.micro_batch, now.micro_batch == 1 ? "" : "s",
-                      now.compute == TW_COMPUTE_BF16 ? "bf16" : "fp32", was->micro_batch,
-                      was->compute == TW_COMPUTE_BF16 ? "bf16" : "fp32");
+        tw_page_say("passes of %" PRIu32 " sequence%s in %s, and of %" PRIu32
+                    " in %s before: the curve may differ in rounding",
+                    now.micro_batch, now.micro_batch == 1 ? "" : "s",
+                    now.compute == TW_COMPUTE_BF16 ? "bf16" : "fp32", was->micro_batch,
+                    was->compute == TW_COMPUTE_BF16 ? "bf16" : "fp32");
     }
 }
 

@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/nearest.h"
+#include "base/page.h"
 #include "base/units.h"
 #include "worker/data/corpus.h"
 #include "worker/files/model_source.h"
@@ -19,32 +20,41 @@
 #include "worker/support/utf8.h"
 
 enum tw_exit engine_fail(const struct tw_error *err) {
-    (void)fprintf(stderr, "thinwire: %s\n", err->message);
+    tw_page_say("%s", err->message);
     if (err->status == TW_DATA || err->status == TW_AGAIN) return TW_EXIT_DATA;
     if (err->status == TW_CORRUPT) return TW_EXIT_CORRUPT;
     if (err->status == TW_DEVICE) return TW_EXIT_DEVICE;
     return err->status == TW_CONFIG ? TW_EXIT_USAGE : TW_EXIT_FAILURE;
 }
 
+static void warn_text_token(const struct tw_tokenizer *tokenizer, uint32_t text) {
+    size_t size = 0, shown_size = 0;
+    char *shown = NULL;
+    const char *const token = (const char *)tw_tokenizer_token(tokenizer, text, &size);
+    FILE *const memory = open_memstream(&shown, &shown_size);
+    if (memory == NULL) return;
+    tw_json_text_print(memory, (const uint8_t *)token, size);
+    if (fclose(memory) == 0)
+        tw_page_say("the model's eos_token_id %u is the token %s, which is text; name the token "
+                    "that ends a text with --eos",
+                    text, shown);
+    free(shown);
+}
+
 void engine_warn_ends(const struct tw_text_ends *ends, const struct tw_tokenizer *tokenizer,
                       uint32_t vocab) {
     const char *const conflict = tw_text_ends_conflict(ends);
-    if (conflict != NULL) (void)fprintf(stderr, "thinwire: %s\n", conflict);
+    if (conflict != NULL) tw_page_say("%s", conflict);
     const uint32_t text = tokenizer != NULL ? tw_text_ends_text(ends, tokenizer) : TW_TOKEN_NONE;
     if (ends->ignored != TW_TOKEN_NONE) {
-        (void)fprintf(stderr,
-                      "thinwire: the model's eos_token_id %u is outside its vocabulary of %u; name "
-                      "the token that ends a text with --eos\n",
-                      ends->ignored, vocab);
+        tw_page_say("the model's eos_token_id %u is outside its vocabulary of %u; name "
+                    "the token that ends a text with --eos",
+                    ends->ignored, vocab);
     } else if (text != TW_TOKEN_NONE) {
-        size_t size;
-        const char *const token = (const char *)tw_tokenizer_token(tokenizer, text, &size);
-        (void)fprintf(stderr, "thinwire: the model's eos_token_id %u is the token ", text);
-        tw_json_text_print(stderr, (const uint8_t *)token, size);
-        (void)fprintf(stderr, ", which is text; name the token that ends a text with --eos\n");
+        warn_text_token(tokenizer, text);
     } else if (tokenizer != NULL && ends->generation.eos_count == 0) {
-        (void)fprintf(stderr, "thinwire: nothing says which token ends a text; name it with "
-                              "--eos, as text or number\n");
+        tw_page_say("nothing says which token ends a text; name it with "
+                    "--eos, as text or number");
     }
 }
 
@@ -67,12 +77,10 @@ enum tw_status engine_take_state(const char **model, const char **run, const cha
     if (!is_one) return TW_OK;
     if (stat(found->checkpoint, &info) == 0)
         (void)tw_units_duration(age, fmax(0, difftime(time(NULL), info.st_mtime)));
-    (void)fprintf(
-        stderr,
-        "thinwire: %s%suses %s, step %llu, saved %s ago (a running node saves a newer one "
-        "on the command checkpoint)\n",
-        found->refused, found->refused[0] != 0 ? "; " : "", found->checkpoint,
-        (unsigned long long)found->step, age);
+    tw_page_say("%s%suses %s, step %llu, saved %s ago (a running node saves a newer one "
+                "on the command checkpoint)",
+                found->refused, found->refused[0] != 0 ? "; " : "", found->checkpoint,
+                (unsigned long long)found->step, age);
     *model = found->checkpoint;
     if (*run == NULL && found->manifest[0] != 0) *run = found->manifest;
     return TW_OK;
@@ -344,11 +352,9 @@ static enum tw_status compare(struct side *model, struct side *data, uint32_t vo
     struct tw_error why;
     if (tw_tokenizer_create_json(&model->tokenizer, model->json, model->bytes, &why) != TW_OK ||
         tw_tokenizer_create_json(&data->tokenizer, data->json, data->bytes, &why) != TW_OK) {
-        (void)fprintf(
-            stderr,
-            "thinwire: %.100s and %.100s differ and cannot be compared: are these data of "
-            "the model's tokenizer?\n",
-            model->path, data->path);
+        tw_page_say("%.100s and %.100s differ and cannot be compared: are these data of "
+                    "the model's tokenizer?",
+                    model->path, data->path);
         return TW_OK;
     }
     const uint32_t token = first_other(model->tokenizer, data->tokenizer, vocab);
@@ -385,11 +391,9 @@ static enum tw_status compare_begin(struct side *model, const char *folder, cons
     if (dataset->separator >= 0) {
         (void)snprintf(token, sizeof(token), "%lld", (long long)dataset->separator);
     }
-    (void)fprintf(
-        stderr,
-        "thinwire: documents of %.100s begin with %s, texts of the model %s %u: to change "
-        "that, prepare them with --tokenizer %.100s\n",
-        data, token, begins ? "begin with" : "end with", wanted, model->path);
+    tw_page_say("documents of %.100s begin with %s, texts of the model %s %u: to change "
+                "that, prepare them with --tokenizer %.100s",
+                data, token, begins ? "begin with" : "end with", wanted, model->path);
     return TW_OK;
 }
 
@@ -502,8 +506,7 @@ void tw_engine_words_hint(const char *folder) {
         char path[PATH_MAX];
         const int n = snprintf(path, sizeof(path), "%s/%s", folder, OTHERS[i].file);
         if (n >= (int)sizeof(path) || access(path, F_OK) != 0) continue;
-        (void)fprintf(stderr, "thinwire: %s has no tokenizer.json but %s, %s\n", folder,
-                      OTHERS[i].file, OTHERS[i].hint);
+        tw_page_say("%s has no tokenizer.json but %s, %s", folder, OTHERS[i].file, OTHERS[i].hint);
         if (OTHERS[i].hint != UNREAD) {
             (void)fprintf(stderr,
                           "  python3 -c \"from transformers import AutoTokenizer as T; "

@@ -16,44 +16,22 @@
 #include <curl/curl.h>
 
 #include "base/nearest.h"
+#include "base/page.h"
 #include "daemon/cli/common/node_user.h"
-#include "daemon/cli/common/page.h"
 
 enum {
-    TERMINAL_MIN = 60, /* columns of a narrower terminal, which breaks the lines itself */
     OPTION_BYTES = 64,
     OPTIONS_MAX = 96, /* options that a help page names, with repetitions */
 };
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-/* Prints a message: broken between words at a terminal, one line elsewhere. */
-static void say_words(const char *fmt, va_list args) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *const memory = isatty(STDERR_FILENO) == 1 ? open_memstream(&text, &size) : NULL;
-    FILE *const to = memory != NULL ? memory : stderr;
-    (void)fputs("thinwire: ", to);
-    (void)vfprintf(to, fmt, args);
-    (void)fputc('\n', to);
-    if (memory != NULL && fclose(memory) == 0)
-        page_print(stderr, page_width(STDERR_FILENO, TERMINAL_MIN), text);
-    free(text);
-}
-
 enum tw_exit cli_fail(enum tw_exit code, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    say_words(fmt, args);
+    tw_page_say_va(fmt, args);
     va_end(args);
     return code;
-}
-
-void cli_say(const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    say_words(fmt, args);
-    va_end(args);
 }
 
 static void remove_args(struct cli *cli, int at, int count) {
@@ -354,9 +332,9 @@ static void say_wait(struct wait *wait) {
     if (pid > 0)
         (void)snprintf(process, sizeof(process), " (process %d%s)", (int)pid,
                        state == 'T' || state == 't' ? ", which is stopped" : "");
-    cli_say("waiting for the answer of the daemon%s, for %ld s at most; Ctrl-C ends only the "
-            "waiting",
-            process, wait->limit_s);
+    tw_page_say("waiting for the answer of the daemon%s, for %ld s at most; Ctrl-C ends only the "
+                "waiting",
+                process, wait->limit_s);
 }
 
 static int on_wait(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d) {

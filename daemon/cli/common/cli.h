@@ -32,11 +32,8 @@ struct cli {
     char **argv;
 };
 
-/* Prints "thinwire: ..." on standard error, on a terminal without breaking words or commands, and
- * returns `code`. */
+/* Prints the words as tw_page_say does, and returns `code`. */
 enum tw_exit cli_fail(enum tw_exit code, const char *fmt, ...) TW_PRINTF(2, 3);
-/* The same for words that are no failure. */
-void cli_say(const char *fmt, ...) TW_PRINTF(1, 2);
 
 /* ---- arguments of a command: each call removes the words that it reads from cli->argv -------- */
 

@@ -10,11 +10,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/page.h"
 #include "base/units.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/node_user.h"
-#include "daemon/cli/common/page.h"
 #include "daemon/cli/common/ticket_line.h"
 #include "daemon/cli/doctor/doctor.h"
 #include "proto/ticket.h"
@@ -106,14 +106,14 @@ static void print_line(void *user, enum doctor_grade grade, const char *check, c
     static const char *const WORDS[] = {"OK  ", "-   ", "WARN", "FAIL"};
     static const char *const COLOURS[] = {"\033[32m", "\033[2m", "\033[33m", "\033[31m"};
     const struct cli *const cli = user;
-    struct page page;
-    FILE *const to = page_begin(&page, stdout);
+    struct tw_page page;
+    FILE *const to = tw_page_begin(&page, stdout);
     (void)fprintf(to, "%s%s%s  %-*s  %s\n", cli->has_colour ? COLOURS[grade] : "", WORDS[grade],
                   cli->has_colour ? "\033[0m" : "", NAME_COLUMNS, check, text);
     if (fix != NULL)
         (void)fprintf(to, "      %*s%s  %s\n", NAME_COLUMNS - 1, "", cli->has_utf8 ? "→" : "->",
                       fix);
-    page_end(&page);
+    tw_page_end(&page);
     (void)fflush(stdout);
 }
 

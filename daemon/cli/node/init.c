@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/page.h"
 #include "daemon/auth/gate.h"
 #include "daemon/auth/identity.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/node_user.h"
-#include "daemon/cli/common/page.h"
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/node/node_start.h"
 #include "daemon/cli/node/owner.h"
@@ -73,7 +73,7 @@ static enum tw_exit check_listen(const struct tw_config *config) {
         const enum tw_status status = cli_listen_check(address, &any, false, false, &err);
         if (status == TW_CONFIG)
             return cli_fail(TW_EXIT_USAGE, "--listen: %s; nothing was made", err.message);
-        if (status != TW_OK) cli_say("for the start: %s", err.message);
+        if (status != TW_OK) tw_page_say("for the start: %s", err.message);
     }
     return TW_EXIT_OK;
 }
@@ -400,8 +400,8 @@ static int say_missing(FILE *to, const struct init *init, const char *hex) {
 static void say_next(const struct init *init, const char *hex) {
     static const char *const NEXT[] = {"init",           "config check", "start",
                                        "status --watch", "invite",       NULL};
-    struct page page;
-    FILE *const to = page_begin(&page, stdout);
+    struct tw_page page;
+    FILE *const to = tw_page_begin(&page, stdout);
     say_files(to, init, hex);
     const int n = say_missing(to, init, hex);
     (void)fprintf(
@@ -409,7 +409,7 @@ static void say_next(const struct init *init, const char *hex) {
         "  %d.  Check the configuration, start, and look at the status; `invite` prints a line "
         "with which another machine joins:\n",
         n);
-    page_end(&page);
+    tw_page_end(&page);
     node_files_say_next(&init->files, init->has_run ? NEXT + 1 : NEXT);
 }
 
@@ -528,7 +528,7 @@ static enum tw_exit take_values(const struct cli *cli, struct init *init) {
         const char *const value = node_files_value(files, TAKEN[i]);
         if (value == NULL) continue;
         rc = node_files_add_value(files, TAKEN[i], value);
-        if (rc == TW_EXIT_OK) cli_say("%s now has %s = %s", path, TAKEN[i], value);
+        if (rc == TW_EXIT_OK) tw_page_say("%s now has %s = %s", path, TAKEN[i], value);
     }
     files->count = 0;
     return rc;

@@ -7,10 +7,10 @@
 
 #include "base/address.h"
 #include "base/limits.h"
+#include "base/page.h"
 #include "base/units.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/node_user.h"
-#include "daemon/cli/common/page.h"
 #include "proto/ticket.h"
 
 enum { URL_BYTES = 64 + TW_ADDRS_MAX * (TW_ADDR_BYTES * 3) };
@@ -80,8 +80,8 @@ static void explain_ticket(const struct cli *cli, const json_t *data) {
     const int uses = (int)json_integer_value(json_object_get(data, "uses"));
     const bool lacks_vote = json_is_false(json_object_get(data, "votes"));
     time_left(data, left);
-    struct page page;
-    FILE *const to = page_begin(&page, stderr);
+    struct tw_page page;
+    FILE *const to = tw_page_begin(&page, stderr);
     (void)fflush(stdout);
     (void)fprintf(to,
                   "\nThis line lets %d machine%s into run %s%s, for %s. Anybody who has it can "
@@ -103,7 +103,7 @@ static void explain_ticket(const struct cli *cli, const json_t *data) {
     (void)fprintf(to, "; --address HOST:PORT replaces that. %s\n",
                   is_local ? "No other machine can reach these addresses."
                            : "`thinwire invite --list` shows the uses.");
-    page_end(&page);
+    tw_page_end(&page);
 }
 
 /* Returns true if a value of `--address` or a ticket's name needs no escaping in a URL. */

@@ -19,13 +19,13 @@
 #include "base/assert.h"
 #include "base/exit_codes.h"
 #include "base/machine.h"
+#include "base/page.h"
 #include "base/units.h"
 #include "daemon/auth/gate.h"
 #include "daemon/auth/identity.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/ended.h"
 #include "daemon/cli/common/json_path.h"
-#include "daemon/cli/common/page.h"
 #include "daemon/cli/common/ticket_line.h"
 #include "daemon/cli/node/init.h"
 #include "daemon/cli/node/node_files.h"
@@ -166,7 +166,7 @@ static enum tw_exit ticket_read(char *line, struct tw_ticket *ticket) {
     explicit_bzero(text, sizeof(text));
     char late[TW_TICKET_AGE_BYTES];
     if (status == TW_OK && cli_ticket_is_late(ticket, (uint64_t)time(NULL), late))
-        cli_say("%s", late);
+        tw_page_say("%s", late);
     if (status == TW_OK) return TW_EXIT_OK;
     return cli_fail(TW_EXIT_USAGE, "join: %s%s", err.message,
                     is_file ? "; from a file: thinwire join - <FILE" : "");
@@ -424,18 +424,18 @@ static void warn_of_room(const struct join *join) {
     const double free_bytes = (double)info.f_bavail * (double)info.f_frsize,
                  wanted_bytes = (double)tw_memory_plan_disk(&memory.plan, &layout, false);
     if (free_bytes >= wanted_bytes) return;
-    cli_say("the disk of %s has %s free, and %s are needed for checkpoints and "
-            "logs%s: free some space, or move state_dir to a larger disk",
-            folder, tw_units_bytes(free_text, free_bytes),
-            tw_units_bytes(wanted_text, wanted_bytes),
-            join->run.data.form == TW_FORM_DATASET && join->files.config.node.data[0] == '\0'
-                ? ", beside the data"
-                : "");
+    tw_page_say("the disk of %s has %s free, and %s are needed for checkpoints and "
+                "logs%s: free some space, or move state_dir to a larger disk",
+                folder, tw_units_bytes(free_text, free_bytes),
+                tw_units_bytes(wanted_text, wanted_bytes),
+                join->run.data.form == TW_FORM_DATASET && join->files.config.node.data[0] == '\0'
+                    ? ", beside the data"
+                    : "");
 }
 
 static void print_result(const struct join *join, const char *hex) {
-    struct page page;
-    FILE *const to = page_begin(&page, stdout);
+    struct tw_page page;
+    FILE *const to = tw_page_begin(&page, stdout);
     if (join->inviter[0] != '\0')
         (void)fprintf(to, "%s admitted this machine to run %s%s\n", join->inviter, join->run.name,
                       join->lacks_vote ? " (it trains, but does not vote)" : "");
@@ -451,7 +451,7 @@ static void print_result(const struct join *join, const char *hex) {
         (void)fprintf(to, "\nIt may use all of the line; `upload = 5mbit` below [network] of the "
                           "configuration caps it.\n");
     if (!join->is_start) (void)fprintf(to, "\nNext:\n");
-    page_end(&page);
+    tw_page_end(&page);
     if (!join->is_start) node_files_say_next(&join->files, next_of(join));
 }
 
@@ -472,7 +472,7 @@ static enum tw_exit take_data(struct join *join) {
     if (rc == TW_EXIT_OK) rc = node_files_add_value(&join->files, "data", data);
     if (rc != TW_EXIT_OK) return rc;
     (void)snprintf(known, sizeof(join->files.config.node.data), "%s", data);
-    cli_say("%s now has data = %s", join->files.config_path, data);
+    tw_page_say("%s now has data = %s", join->files.config_path, data);
     return TW_EXIT_OK;
 }
 
@@ -492,7 +492,7 @@ static void say_kept(const struct join *join) {
         }
     }
     if (list[0] != '\0')
-        cli_say("%s is kept as it is: set %s there", join->files.config_path, list);
+        tw_page_say("%s is kept as it is: set %s there", join->files.config_path, list);
 }
 
 /* The node is made, but lacks the text: says where to name it, and how to start then. */

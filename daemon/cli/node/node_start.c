@@ -18,12 +18,12 @@
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "base/page.h"
 #include "daemon/cli/common/checkpoint_progress.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/ended.h"
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/node_user.h"
-#include "daemon/cli/common/page.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "daemon/net/socket.h"
 #include "daemon/store/checkpoint.h"
@@ -402,7 +402,7 @@ static void log_tail(const char *path, long begin) {
     const char *said = strstr(text, "thinwired: ");
     if (said == NULL) said = text;
     if (isatty(STDERR_FILENO) == 1)
-        page_print(stderr, page_width(STDERR_FILENO, NARROW), said);
+        tw_page_print(stderr, tw_page_width(STDERR_FILENO, NARROW), said);
     else
         (void)fputs(said, stderr);
 }

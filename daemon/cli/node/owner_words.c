@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/page.h"
 #include "base/units.h"
 #include "daemon/auth/gate.h"
 #include "daemon/auth/identity.h"
@@ -136,7 +137,7 @@ static enum tw_exit certs_print(const struct cli *cli, const struct sign *sign,
     } else if (sign->out == NULL) {
         (void)fputs(text, stdout);
     }
-    cli_say(
+    tw_page_say(
         "Node %.8s is admitted until %s%s, once it has this: `thinwire owner import FILE` there.",
         hex, until, tw_certs_has_vote(certs) ? "" : " (it trains, but does not vote)");
     return TW_EXIT_OK;
@@ -295,7 +296,8 @@ enum tw_exit owner_pause_run(struct cli *cli, bool is_paused) {
     enum tw_exit rc = cli_done_text(cli, verb);
     if (rc == TW_EXIT_OK) rc = owner_place_find(cli, revoke.run, &place);
     if (rc == TW_EXIT_MANIFEST)
-        cli_say("Without an owner no node obeys another: use `thinwire %s` on each node.", verb);
+        tw_page_say("Without an owner no node obeys another: use `thinwire %s` on each node.",
+                    verb);
     if (rc == TW_EXIT_OK) rc = list_open(&revoke, &place, &list, path);
     if (rc != TW_EXIT_OK) return rc;
     if (tw_revoked_is_paused(&list) == is_paused)

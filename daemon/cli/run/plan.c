@@ -2,11 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/page.h"
 #include "base/units.h"
 #include "compress/codec.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/json_path.h"
-#include "daemon/cli/common/page.h"
 #include "daemon/cli/run/run_memory.h"
 #include "daemon/cli/run/run_traffic.h"
 #include "daemon/cli/run/ways.h"
@@ -349,8 +349,8 @@ enum tw_exit cli_plan(struct cli *cli) {
     if (rc == TW_EXIT_OK) rc = make_plan(&plan);
     if (rc != TW_EXIT_OK) return rc;
     if (cli->json) return print_json(&plan);
-    struct page page;
-    print_plan(page_begin(&page, stdout), &plan, cli);
-    page_end(&page);
+    struct tw_page page;
+    print_plan(tw_page_begin(&page, stdout), &plan, cli);
+    tw_page_end(&page);
     return TW_EXIT_OK;
 }

@@ -9,13 +9,13 @@
 
 #include "base/assert.h"
 #include "base/nearest.h"
+#include "base/page.h"
 #include "base/units.h"
 #include "compress/codec.h"
 #include "daemon/auth/gate.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/common/node_user.h"
-#include "daemon/cli/common/page.h"
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/node/owner.h"
 #include "daemon/cli/run/manifest_text.h"
@@ -99,13 +99,13 @@ static enum tw_exit cli_run_presets(struct cli *cli) {
         for (unsigned i = 0; i < PRESETS_COUNT; i++) json_array_append_new(rows, preset_json(i));
         return json_print(rows);
     }
-    struct page page;
-    FILE *const to = page_begin(&page, stdout);
+    struct tw_page page;
+    FILE *const to = tw_page_begin(&page, stdout);
     for (unsigned i = 0; i < PRESETS_COUNT; i++) print_preset(to, i);
     (void)fprintf(
         to, "`thinwire run new NAME --preset PRESET` starts from such a row, fitted to model and "
             "budget; every key of it can be changed: --set sync.period=50.\n");
-    page_end(&page);
+    tw_page_end(&page);
     return TW_EXIT_OK;
 }
 
@@ -468,8 +468,8 @@ static enum tw_exit cli_run_new(struct cli *cli) {
     if (rc != TW_EXIT_OK) return rc;
     if (cli->json) return print_json(&run, path, &wish, &owner);
     const struct cli_pace pace = cli_wish_pace(&wish, &run);
-    struct page page;
-    FILE *const to = page_begin(&page, stdout);
+    struct tw_page page;
+    FILE *const to = tw_page_begin(&page, stdout);
     (words.wants_all ? cli_manifest_explain : cli_manifest_sum_up)(to, &run, &pace);
     if (wish.data != NULL) explain_data(to, &run, &wish.found, wish.data);
     if (wish.pick.path != NULL) explain_pick(to, &wish.pick);
@@ -482,7 +482,7 @@ static enum tw_exit cli_run_new(struct cli *cli) {
                       ? ", but not the text: each needs the same file"
                       : "");
     explain_owner(to, &owner);
-    page_end(&page);
+    tw_page_end(&page);
     say_next(cli, &run, path, wish.data);
     return TW_EXIT_OK;
 }
@@ -491,9 +491,9 @@ static enum tw_exit cli_run_new(struct cli *cli) {
 
 static void explain(const struct tw_run *run, const struct cli_speed *speed) {
     const struct cli_pace pace = cli_speed_pace(speed, run);
-    struct page page;
-    cli_manifest_explain(page_begin(&page, stdout), run, &pace);
-    page_end(&page);
+    struct tw_page page;
+    cli_manifest_explain(tw_page_begin(&page, stdout), run, &pace);
+    tw_page_end(&page);
 }
 
 static enum tw_exit run_show(struct cli *cli) {

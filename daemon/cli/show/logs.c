@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/page.h"
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/node/node_start.h"
@@ -306,8 +307,8 @@ static void print_new(struct follow *follow, const json_t *answer) {
         const uint64_t id = number_of(event, "id");
         if (id <= follow->id) continue;
         if (follow->id > 0 && id > follow->id + 1)
-            cli_say("%" PRIu64 " events came too fast to be seen; `thinwire logs` has them",
-                    id - follow->id - 1);
+            tw_page_say("%" PRIu64 " events came too fast to be seen; `thinwire logs` has them",
+                        id - follow->id - 1);
         print_event(follow, event);
         follow->id = id;
     }

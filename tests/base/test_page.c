@@ -1,15 +1,15 @@
-/* Tests of daemon/cli/common/page.h: where the lines of a page are broken. */
+/* Tests of base/page.h: where the lines of a page are broken. */
 #include "tests/test.h"
 
+#include "base/page.h"
 #include "base/rng.h"
-#include "daemon/cli/common/page.h"
 
 static char printed[1 << 16];
 
 static const char *print(unsigned width, const char *text) {
     FILE *const to = fmemopen(printed, sizeof(printed), "w");
     assert_non_null(to);
-    page_print(to, width, text);
+    tw_page_print(to, width, text);
     assert_int_equal(fclose(to), 0);
     return printed;
 }
@@ -108,22 +108,22 @@ TEST(a_page_is_as_wide_as_the_environment_says) {
     char *bytes = NULL;
     size_t size = 0;
     FILE *const to = tmpfile();
-    struct page page;
+    struct tw_page page;
     assert_non_null(to);
-    assert_int_equal(page_width(fileno(to), 90), 70);
-    FILE *const text = page_begin(&page, to);
+    assert_int_equal(tw_page_width(fileno(to), 90), 70);
+    FILE *const text = tw_page_begin(&page, to);
     for (int i = 0; i < 20; i++) (void)fprintf(text, "%d words ", i);
     (void)fprintf(text, "\n");
-    page_end(&page);
+    tw_page_end(&page);
     rewind(to);
     ssize_t length = getline(&bytes, &size, to);
     assert_in_range(length, 60, 71);
     free(bytes);
     (void)fclose(to);
     assert_int_equal(setenv("COLUMNS", "20", 1), 0);
-    assert_int_equal(page_width(-1, 90), 90);
+    assert_int_equal(tw_page_width(-1, 90), 90);
     assert_int_equal(setenv("COLUMNS", "1000", 1), 0);
-    assert_int_equal(page_width(-1, 90), 160);
+    assert_int_equal(tw_page_width(-1, 90), 160);
     assert_int_equal(unsetenv("COLUMNS"), 0);
-    assert_int_equal(page_width(-1, 90), 90);
+    assert_int_equal(tw_page_width(-1, 90), 90);
 }

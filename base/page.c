@@ -1,13 +1,14 @@
-#include "daemon/cli/common/page.h"
+#include "base/page.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 enum { WIDTH_MIN = 60, WIDTH_MAX = 160, WIDTH_PIPE = 100, LABEL_END = 24, COMMAND_INDENT = 4 };
 
-unsigned page_width(int fd, unsigned otherwise) {
+unsigned tw_page_width(int fd, unsigned otherwise) {
     struct winsize size = {0};
     const char *const columns = getenv("COLUMNS");
     unsigned long width = 0;
@@ -19,7 +20,7 @@ unsigned page_width(int fd, unsigned otherwise) {
     return width < WIDTH_MAX ? (unsigned)width : WIDTH_MAX;
 }
 
-void page_size(int fd, unsigned *columns, unsigned *rows) {
+void tw_page_size(int fd, unsigned *columns, unsigned *rows) {
     struct winsize size = {0};
     (void)ioctl(fd, TIOCGWINSZ, &size);
     *columns = size.ws_col;
@@ -106,7 +107,7 @@ static void print_paragraph(FILE *to, unsigned width, const char *line, const ch
     }
 }
 
-void page_print(FILE *to, unsigned width, const char *text) {
+void tw_page_print(FILE *to, unsigned width, const char *text) {
     while (*text != '\0') {
         const char *const end = text + strcspn(text, "\n");
         print_paragraph(to, width, text, end);
@@ -114,16 +115,37 @@ void page_print(FILE *to, unsigned width, const char *text) {
     }
 }
 
-FILE *page_begin(struct page *page, FILE *to) {
-    *page = (struct page){.to = to};
+FILE *tw_page_begin(struct tw_page *page, FILE *to) {
+    *page = (struct tw_page){.to = to};
     page->text = open_memstream(&page->bytes, &page->size);
     return page->text != NULL ? page->text : to;
 }
 
-void page_end(struct page *page) {
+void tw_page_end(struct tw_page *page) {
     if (page->text == NULL) return;
     if (fclose(page->text) == 0)
-        page_print(page->to, page_width(fileno(page->to), WIDTH_PIPE), page->bytes);
+        tw_page_print(page->to, tw_page_width(fileno(page->to), WIDTH_PIPE), page->bytes);
     free(page->bytes);
     page->text = NULL;
+}
+
+void tw_page_say_va(const char *fmt, va_list args) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *const memory = isatty(STDERR_FILENO) == 1 ? open_memstream(&text, &size) : NULL;
+    FILE *const to = memory != NULL ? memory : stderr;
+    (void)fputs("thinwire: ", to);
+    (void)vfprintf(to, fmt, args);
+    (void)fputc('\n', to);
+    /* a narrower terminal breaks the lines itself */
+    if (memory != NULL && fclose(memory) == 0)
+        tw_page_print(stderr, tw_page_width(STDERR_FILENO, WIDTH_MIN), text);
+    free(text);
+}
+
+void tw_page_say(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    tw_page_say_va(fmt, args);
+    va_end(args);
 }
