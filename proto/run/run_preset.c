@@ -191,6 +191,10 @@ static uint64_t line_at(const struct line *line, uint64_t x) {
     return y0 < y1 ? y0 + along * (y1 - y0) / width : y0 - along * (y0 - y1) / width;
 }
 
+/* How a node's work reaches the others: with the next merge, a period late, or by coarse codecs,
+ * which send the largest values now and the rest later. */
+enum arrival { TIMELY, LATE, IN_PIECES };
+
 /* Length of the run on a scale from 0 (too short for any momentum) to 1000 (long enough for the
  * published momentum). It is the smaller of two values: one depends on K, the planned outer steps,
  * the other on H, the inner steps between them. Measured with tests/bench/quality (a small model,
@@ -206,14 +210,21 @@ static uint64_t line_at(const struct line *line, uint64_t x) {
  * than (0.74, 0.58) by 0.01 nats. At K = 25 any momentum is too much: `eager` gave 1.848 nats
  * without and 1.916 with (0.8, 0.45), `co2` 1.859 and 1.906.
  *
+ * If most of a merge is sent later, momentum helps even short runs. At K = 13, half a bit, momentum
+ * .12, .3 and .6 gave 2.20, 2.09 and 2.04 nats with Muon (four nodes), 2.42, 2.48 and 2.30 with
+ * AdamW (four nodes), 2.28, 2.08 and 1.99 (eight, Muon).
+ *
  * If merges are so frequent that nodes hardly diverge, an amplified outer step only acts as a
  * larger inner rate: (0.4, 0.9) lost 1 nat at H = 2, K = 200, and 0.2 at H = 4, K = 100. */
-static uint64_t length_of(const struct tw_run *run, bool is_late) {
-    static const struct line of_planned = {4, {{10, 0}, {20, 333}, {40, 500}, {100, 1000}}};
-    static const struct line of_late = {3, {{25, 0}, {40, 333}, {160, 150}}};
+static uint64_t length_of(const struct tw_run *run, enum arrival arrival) {
+    static const struct line of_planned[] = {
+        [TIMELY] = {4, {{10, 0}, {20, 333}, {40, 500}, {100, 1000}}},
+        [LATE] = {3, {{25, 0}, {40, 333}, {160, 150}}},
+        [IN_PIECES] = {2, {{0, 0}, {10, 500}}},
+    };
     static const struct line of_period = {3, {{1, 0}, {4, 333}, {10, 1000}}};
     const uint64_t apart = line_at(&of_period, run->sync.period);
-    const uint64_t length = line_at(is_late ? &of_late : &of_planned, tw_run_outer_steps(run));
+    const uint64_t length = line_at(&of_planned[arrival], tw_run_outer_steps(run));
     return length < apart ? length : apart;
 }
 
@@ -269,15 +280,20 @@ static struct rule heavyball_of(const struct preset *row, uint64_t length) {
  *
  * With RDA, lower momentum and rate are better with a coarse codec, too: `decoupled` with half a
  * bit, K = 44, two seeds, topk256 and ecsq05: (1, 0.6) gave 2.062 and 2.047 nats, (0.6, 0.6) 2.037
- * and 2.034, (0.4, 0.6) 2.082 and 2.098. */
-static struct rule coarse_of(const struct preset *row, uint64_t length, enum tw_merge merge) {
-    enum { MOST = 600000 };
+ * and 2.034, (0.4, 0.6) 2.082 and 2.098.
+ *
+ * Two nodes leave little for Muon to amplify: at K = 40, seeds 11 to 13, momentum .3 gave 1.855
+ * nats and .6 1.928; with four nodes .3, .45 and .6 gave 1.808, 1.789 and 1.787. */
+static struct rule coarse_of(const struct tw_run *run, const struct preset *row, uint64_t length) {
+    enum { MOST = 600000, MANY = 4 };
     static const struct line of_momentum = {2, {{0, 0}, {500, 1000}}};
     static const struct line of_rda = {2, {{0, PLAIN_LR}, {500, 600000}}};
-    const uint32_t published = row->outer_momentum_millionths;
-    return (struct rule){
-        merge == TW_MERGE_RDA ? (uint32_t)line_at(&of_rda, length) : PLAIN_LR,
-        between(0, published < MOST ? published : MOST, line_at(&of_momentum, length))};
+    const uint32_t published = row->outer_momentum_millionths, nodes = run->sync.nodes;
+    const bool is_rda = run->sync.merge == TW_MERGE_RDA;
+    uint32_t most = published < MOST ? published : MOST;
+    if (run->train.optimizer == TW_OPTIMIZER_MUON && nodes < MANY) most = most / MANY * nodes;
+    return (struct rule){is_rda ? (uint32_t)line_at(&of_rda, length) : PLAIN_LR,
+                         between(0, most, line_at(&of_momentum, length))};
 }
 
 /* Returns the coarser of the codecs both ways, as far as outer constants are concerned. */
@@ -307,6 +323,13 @@ static bool is_behind(const struct tw_run *run, const struct preset *row) {
     return row->overlap == WHOLE && run->sync.sent != TW_SENT_MIX;
 }
 
+/* Returns true if coarse codecs have the length IN_PIECES, which was measured with Nesterov
+ * momentum of a mean alone. */
+static bool is_in_pieces(const struct tw_run *run, const struct preset *row) {
+    return !is_behind(run, row) && run->sync.outer == TW_OUTER_NESTEROV &&
+           run->sync.merge != TW_MERGE_RDA && coarsest(run) != TW_CODEC_AUTO;
+}
+
 /* Returns the row that gives the outer constants. If the run file set another outer rule, `row` has
  * no constants for it. */
 static const struct preset *rule_of(const struct tw_run *run, const struct preset *row) {
@@ -328,7 +351,7 @@ static const struct preset *rule_of(const struct tw_run *run, const struct prese
 static void fit_outer(struct tw_run *run, const struct preset *row) {
     enum { RAMP_MAX = 10 };
     const uint64_t planned = tw_run_outer_steps(run);
-    const uint64_t length = length_of(run, is_behind(run, row));
+    const uint64_t length = length_of(run, is_behind(run, row) ? LATE : TIMELY);
     const uint64_t ramp = planned / 10 < RAMP_MAX ? planned / 10 : RAMP_MAX;
     const struct preset *const published = rule_of(run, row);
     struct rule rule = {published->outer_lr_millionths, 0};
@@ -337,7 +360,8 @@ static void fit_outer(struct tw_run *run, const struct preset *row) {
                                ? heavyball_of(published, length)
                                : nesterov_of(published, planned, length, run->sync.merge);
         if (run->train.optimizer == TW_OPTIMIZER_MUON) fine.momentum -= fine.momentum / 4;
-        rule = by_codec(coarsest(run), fine, coarse_of(published, length, run->sync.merge));
+        const uint64_t pieces = is_in_pieces(run, row) ? length_of(run, IN_PIECES) : length;
+        rule = by_codec(coarsest(run), fine, coarse_of(run, published, pieces));
     }
     run->sync.outer_lr_millionths = rule.lr;
     run->sync.outer_momentum_millionths = rule.momentum;

@@ -252,6 +252,32 @@ TEST(outer_constants_fit_the_codec) {
     assert_int_equal(run.sync.outer_lr_millionths, 600000);
 }
 
+/* Coarse codecs send much of a merge later: momentum helps from the first merges on. Two nodes
+ * leave less for Muon to amplify. */
+TEST(coarse_codecs_have_momentum_in_short_runs) {
+    static const struct {
+        uint64_t outer_steps;
+        enum tw_optimizer optimizer;
+        uint32_t nodes, momentum;
+    } rows[] = {
+        {5, TW_OPTIMIZER_ADAMW, 4, 300000},  {10, TW_OPTIMIZER_ADAMW, 4, 600000},
+        {40, TW_OPTIMIZER_ADAMW, 2, 600000}, {13, TW_OPTIMIZER_MUON, 8, 600000},
+        {40, TW_OPTIMIZER_MUON, 4, 600000},  {40, TW_OPTIMIZER_MUON, 3, 450000},
+        {13, TW_OPTIMIZER_MUON, 2, 300000},  {40, TW_OPTIMIZER_MUON, 2, 300000},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tw_run_defaults(&run);
+        run.sync.nodes = rows[i].nodes;
+        run.train.optimizer = rows[i].optimizer;
+        tw_run_apply_preset(&run, TW_PRESET_SPARSELOCO);
+        run.sync.period = 10 * run.sync.fragments;
+        set_tokens_for(rows[i].outer_steps);
+        tw_run_refit(&run);
+        assert_int_equal(run.sync.outer_lr_millionths, 1000000);
+        assert_int_equal(run.sync.outer_momentum_millionths, rows[i].momentum);
+    }
+}
+
 /* If the file sets another rule or topology, the preset's constants do not apply. */
 TEST(outer_constants_are_those_of_the_rule_that_was_set) {
     const struct {
