@@ -16,7 +16,8 @@ A fault hits one host; the last of the first five is never hit, and is the witne
     all     all of these at once
 
 Faults follow one another in one run. If the witness takes no step in the last 20 of --watch
-seconds, the run counts as ended, and the next fault has a run of its own. So has `all`.
+seconds, the run counts as ended, and the next fault has a run of its own. So has `all`, which is
+watched for 170 s at least. The joiner knows host 0 alone, so it cannot join in `all`.
 """
 import argparse
 import json
@@ -37,6 +38,8 @@ START_S = 240     # for all nodes to take their first steps
 WARM_STEPS = 20   # of each node before a fault
 USUAL_S = 30      # from then on to the first fault: the witness's usual speed
 LATE_S = 20       # at the end of a fault: whether the run goes on
+ALL_S = 170       # least time of watching after all faults at once: a group without a majority
+                  # waits for its members for two minutes
 BREAK_S = 30      # length of a stop and of a cut
 NODES, WITNESS, JOINER = 5, 4, 5
 HIT = {"death": 1, "cut": 2, "stop": 3, "first": 0, "join": JOINER}
@@ -173,6 +176,15 @@ def between(lines, begin, end):
     return len(inside), merges
 
 
+def longest_without_merge(lines, begin, end):
+    """The longest time between two merges of a node, around and between the times."""
+    merged = [after["t"] for before, after in zip(lines, lines[1:])
+              if after["merges"] > before["merges"]]
+    before = [t for t in merged if t < begin][-1:] or [begin]
+    times = before + [t for t in merged if begin <= t < end] + [end]
+    return max(after - before for before, after in zip(times, times[1:]))
+
+
 def judge(nodes, fault, times, usual):
     """The witness during a fault, against its usual steps per second, and the host that was hit.
     Times are those of the fault's begin and end, and of the end of the watch."""
@@ -184,7 +196,9 @@ def judge(nodes, fault, times, usual):
     return {"kind": "fault", "fault": fault, "window_s": window_s,
             "witness_steps": steps, "witness_steps_usual": usual * window_s,
             "witness_lost_s": window_s - steps / usual if usual > 0 else None,
-            "witness_merges": merges, "goes_on": late[0] > 0, "merges_go_on": late[1] > 0,
+            "witness_merges": merges,
+            "witness_unmerged_s": longest_without_merge(watched, begin, end),
+            "goes_on": late[0] > 0, "merges_go_on": late[1] > 0,
             "hit_steps_after": len(after), "hit_back_s": after[0] - over if after else None}
 
 
@@ -199,7 +213,7 @@ def watch(nodes, fault, usual):
     for one in faults:
         hit(nodes, one, False)
     over = time.monotonic()
-    time.sleep(nodes.args.watch)
+    time.sleep(max(nodes.args.watch, ALL_S if fault == "all" else 0))
     end = time.monotonic()
     row = judge(nodes, fault, (begin, over, end), usual)
     if fault == "all":

@@ -46,14 +46,16 @@ def seconds(value):
 
 def faults(rows):
     """Lines of the table of faults."""
-    yield f"{'system':28}{'fault':7}{'witness lost':>14}{'of':>8}{'merges':>8}{'back':>12}"
+    yield (f"{'system':28}{'fault':7}{'witness lost':>14}{'of':>8}{'merges':>8}"
+           f"{'longest without':>17}{'back':>12}")
     for (label, fault), row in rows.items():
         if fault is not None:
             lost, back = row["witness_lost_s"], row["hit_back_s"]
             ends = "" if row["merges_go_on"] else "  merges ended"
             ends = ends if row["goes_on"] else "  the run ended"
             yield (f"{label:28}{fault:7}{seconds(lost):>14}{row['window_s']:6.0f} s"
-                   f"{row['witness_merges']:8}{seconds(back):>12}{ends}")
+                   f"{row['witness_merges']:8}{seconds(row['witness_unmerged_s']):>17}"
+                   f"{seconds(back):>12}{ends}")
 
 
 def draw(rows, folder):

@@ -47,6 +47,8 @@ def a_halt_of_the_witness_is_counted():
     assert row["witness_steps"] == 40 and row["witness_steps_usual"] == 60, row
     assert row["witness_lost_s"] == 20 and row["goes_on"] and row["merges_go_on"], row
     assert row["hit_steps_after"] == 25 and row["hit_back_s"] == 5, row
+    # its merges: the one at 90 s, and the next at 120 s
+    assert row["witness_unmerged_s"] == 30, row
 
 
 def a_run_that_ends_is_told():
@@ -66,8 +68,8 @@ def results():
         return {"system": system, "set": list(pairs), "kind": "loss", "curve": curve}
     def fault(name, **more):
         return {"system": "ddp", "set": [], "kind": "fault", "fault": name, "window_s": 60.0,
-                "witness_merges": 3, "witness_lost_s": 4.5, "hit_back_s": None, "goes_on": True,
-                "merges_go_on": True, **more}
+                "witness_merges": 3, "witness_unmerged_s": 9.5, "witness_lost_s": 4.5,
+                "hit_back_s": None, "goes_on": True, "merges_go_on": True, **more}
     return [run("ddp", 99), run("ddp", 7), run("thinwire", 2, ["sync.preset=sparseloco"]),
             fault("stop", hit_back_s=1.0), fault("death", goes_on=False, witness_lost_s=None)]
 
@@ -82,8 +84,10 @@ def the_report_tells(folder):
     lines = [line.split() for line in said.getvalue().splitlines()]
     assert lines[1] == ["ddp", "14", "s", "2.0", "MB", "20", "steps", "-"], lines[1]
     assert lines[2][:4] == ["thinwire", "sparseloco", "4", "s"], lines[2]
-    assert lines[4] == ["ddp", "stop", "4.5", "s", "60", "s", "3", "1.0", "s"], lines[4]
-    assert lines[5] == ["ddp", "death", "-", "60", "s", "3", "-", "the", "run", "ended"], lines[5]
+    assert lines[4] == ["ddp", "stop", "4.5", "s", "60", "s", "3", "9.5", "s", "1.0",
+                        "s"], lines[4]
+    assert lines[5] == ["ddp", "death", "-", "60", "s", "3", "9.5", "s", "-", "the", "run",
+                        "ended"], lines[5]
     picture = (folder / "pictures/peers-bytes.svg").read_text(encoding="utf-8")
     assert "ddp, 21 s" in picture and "thinwire sparseloco" in picture
 
