@@ -1,5 +1,5 @@
-/* run_log.h - the lines of the run log, as JSON. deploy/GUIDE.md documents every key ("Keep a
- * record of a run"), and tests/daemon/runlog/test_run_line.c compares the two.
+/* run_log.h - the lines of the run log, as JSON. `thinwire help run-log` documents every key, and
+ * tests/daemon/runlog/test_run_line.c compares the two.
  *
  * Each kind of line always has all keys of that kind; an unknown value is null. Each function
  * returns a new reference, or NULL without memory. */

@@ -30,7 +30,7 @@ for page in thinwire.1 thinwired.8 thinwire-worker.8 thinwire.conf.5; do
     [[ ! -s $home/$page.err ]] || fail "$page: $(cat "$home/$page.err")"
     grep -qE '^ +[a-z.-]+ . [a-z]' "$home/$page.txt" || fail "$page: whatis finds no name"
 done
-for command in run invite owner limit data export sim; do
+for command in run invite owner limit data export sim warnings hooks run-log; do
     grep -qx "${command^^}" "$home/thinwire.1.txt" || fail "no section about $command"
     told thinwire.1 "$BIN/thinwire" help $command
 done

@@ -1,14 +1,13 @@
-/* test_run_line.c - the keys of each kind of line are those that the guide documents.
- *   test_run_line GUIDE.md */
+/* test_run_line.c - the keys of each kind of line are those of `thinwire help run-log`. */
 #include "daemon/runlog/run_log.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/cli/common/cli.h"
 #include "tests/test.h"
 
-static const char *guide_path;
 static const struct tw_id NODE = {{0xab, 1}}, RUN = {{0xcd, 2}};
 
 static struct tw_run_moment moment(void) {
@@ -55,14 +54,11 @@ static json_t *make_line(const char *kind) {
 static const char *const KINDS[] = {"start",  "stop",   "step",    "evaluation", "round",
                                     "scores", "sample", "warning", "gap"};
 
-/* Removes the key in one row of the guide's table from all lines of the kinds that the row
- * names. */
-static void take_row(json_t *lines, const char *row) {
-    char key[64], kinds[256];
-    if (sscanf(row, "| `%63[a-z_]` | %255[a-z ]|", key, kinds) != 2) return;
+/* Removes a key from the lines of all kinds that a heading of the help page names. */
+static void take_key(json_t *lines, const char *kinds, const char *key) {
     unsigned found = 0;
     for (unsigned i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
-        const bool is_named = strcmp(kinds, "all ") == 0 || strstr(kinds, KINDS[i]) != NULL;
+        const bool is_named = strcmp(kinds, "every kind") == 0 || strstr(kinds, KINDS[i]) != NULL;
         json_t *const line = json_object_get(lines, KINDS[i]);
         if (!is_named) continue;
         found++;
@@ -71,25 +67,30 @@ static void take_row(json_t *lines, const char *row) {
     if (found == 0) fail_msg("`%s` has no kind", key);
 }
 
-TEST(every_key_is_documented_and_the_reverse) {
-    char row[1024];
-    bool is_here = false;
+/* The page has headings `KIND, KIND:`, below each rows `  KEY, KEY  meaning`. */
+TEST(every_key_is_on_the_help_page_and_the_reverse) {
+    char row[128], kinds[128] = "";
     json_t *const lines = json_object();
     for (unsigned i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++)
         assert_int_equal(json_object_set_new(lines, KINDS[i], make_line(KINDS[i])), 0);
-    FILE *const guide = fopen(guide_path, "r");
-    assert_non_null(guide);
-    while (fgets(row, sizeof(row), guide) != NULL) {
-        if (strncmp(row, "## ", 3) == 0) is_here = strstr(row, "Keep a record of a run") != NULL;
-        if (is_here) take_row(lines, row);
+    for (const char *at = cli_help_text("run-log"); *at != '\0'; at += strcspn(at, "\n") + 1) {
+        const size_t length = strcspn(at, "\n");
+        assert_true(length < sizeof(row));
+        memcpy(row, at, length);
+        row[length] = '\0';
+        if (length > 0 && row[0] != ' ')
+            (void)snprintf(kinds, sizeof(kinds), "%.*s", (int)length - 1, row);
+        if (strncmp(row, "  ", 2) != 0 || row[2] == ' ') continue;
+        *strstr(row + 2, "  ") = '\0';
+        for (char *key = strtok(row, ", "); key != NULL; key = strtok(NULL, ", "))
+            take_key(lines, kinds, key);
     }
-    (void)fclose(guide);
     for (unsigned i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
         const json_t *const left = json_object_get(lines, KINDS[i]);
         const char *key;
         json_t *value;
         json_object_foreach((json_t *)(uintptr_t)left, key, value)
-            fail_msg("the guide lacks `%s` of lines `%s`", key, KINDS[i]);
+            fail_msg("`thinwire help run-log` lacks `%s` of lines `%s`", key, KINDS[i]);
     }
     json_decref(lines);
 }
@@ -120,8 +121,6 @@ TEST(text_that_is_no_text_is_named) {
     json_decref(line);
 }
 
-int main(int argc, char **argv) {
-    if (argc != 2) return 2;
-    guide_path = argv[1];
+int main(void) {
     return test_run(NULL, NULL);
 }

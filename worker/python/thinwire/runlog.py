@@ -4,8 +4,8 @@
     python3 -m thinwire.runlog FOLDER --wandb PROJECT [--follow]
 
 FOLDER is STATE_DIR/RUN/runlog, or STATE_DIR: then the run that was written last. Needs torch or
-tensorboardX, or wandb. deploy/GUIDE.md documents the keys of a line. A copy that was stopped goes
-on where it was.
+tensorboardX, or wandb. `thinwire help run-log` documents the keys of a line. A copy that was
+stopped goes on where it was.
 
     for at, line in thinwire.runlog.lines(folder):
         if line["kind"] == "evaluation":
