@@ -42,7 +42,7 @@ static void end_one(void) {
 /* ---- the machine -------------------------------------------------------------------------------
  */
 
-static char stat_path[64];
+static char stat_path[64], hurry_path[64];
 static unsigned long long ticks_user, ticks_all;
 
 /* Lets `tenths` tenths of a second pass, while other programs use `percent` % of the CPU time. The
@@ -72,17 +72,33 @@ static void others_use_until(unsigned percent, const char *text) {
     }
 }
 
-/* Starts the node with a clock `rate` times as fast, and with the test's file as /proc/stat. */
+/* Lets time pass faster for the node, or not. It may only while the node waits for nothing: the
+ * limits within which a worker must answer become as short. */
+static void hurry(bool is_on) {
+    if (!is_on) {
+        assert_int_equal(unlink(hurry_path), 0);
+        return;
+    }
+    FILE *const file = fopen(hurry_path, "we");
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Starts the node with the test's file as /proc/stat, and a clock `rate` times as fast in a hurry.
+ */
 static void start_fast(uint32_t idx, const char *rate) {
     (void)snprintf(stat_path, sizeof(stat_path), "%s/stat", cluster.dir);
+    (void)snprintf(hurry_path, sizeof(hurry_path), "%s/hurry", cluster.dir);
     others_use(0, 1);
     (void)setenv("LD_PRELOAD", getenv("TW_SLOW"), 1);
     (void)setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
     (void)setenv("TW_CLOCK_RATE", rate, 1);
+    (void)setenv("TW_CLOCK_FILE", hurry_path, 1);
     (void)setenv("TW_PROC_STAT", stat_path, 1);
     cluster_start(&cluster, idx, NULL);
     (void)unsetenv("LD_PRELOAD");
     (void)unsetenv("TW_CLOCK_RATE");
+    (void)unsetenv("TW_CLOCK_FILE");
     (void)unsetenv("TW_PROC_STAT");
 }
 
@@ -110,6 +126,7 @@ static void node_yields_to_its_owner_and_goes_on_afterwards(void **state) {
     configure("yield = on");
     start_fast(0, "10");
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
+    hurry(true);
     others_use(10, 20); /* below the threshold */
     assert_int_equal(cluster_lines(&cluster, 0, "ev=paused"), 0);
     others_use_until(61, "ev=paused by=owner");
@@ -134,6 +151,7 @@ static void node_yields_to_its_owner_and_goes_on_afterwards(void **state) {
     assert_int_equal(cluster_post(&cluster, 0, "/v1/resume"), 200);
     assert_state("paused");
     others_use_until(1, "ev=resumed by=owner");
+    hurry(false);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", paused + 10, 20));
     assert_true(cluster_number(&cluster, 0, "worker.restarts") == 0);
     end_one();
@@ -143,9 +161,11 @@ static void pause_of_the_user_outlives_that_for_the_owner(void **state) {
     configure("yield = 30%");
     start_fast(0, "10");
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
+    hurry(true);
     others_use_until(90, "ev=paused by=owner");
     assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
     others_use_until(0, "ev=still_paused ended=owner");
+    hurry(false);
     assert_state("paused");
     assert_int_equal(cluster_post(&cluster, 0, "/v1/resume"), 200);
     assert_true(cluster_says(&cluster, 0, "ev=resumed by=user", 10));
@@ -158,10 +178,12 @@ static void node_that_cannot_measure_trains(void **state) {
     configure("yield = on");
     start_fast(0, "10");
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
+    hurry(true);
     others_use_until(90, "ev=paused by=owner");
     assert_int_equal(unlink(stat_path), 0);
     assert_true(cluster_says(&cluster, 0, "ev=yield_blind", 10));
     assert_true(cluster_says(&cluster, 0, "ev=resumed by=owner", 20));
+    hurry(false);
     assert_int_equal(cluster_lines(&cluster, 0, "ev=yield_blind"), 1);
     end_one();
 }
@@ -250,7 +272,9 @@ static void worker_ends_in_a_long_pause_and_goes_on_where_it_was(void **state) {
     assert_true(is_there(pid));
     assert_int_equal(nice_of(pid), 7);
     assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
+    hurry(true);
     assert_true(cluster_says(&cluster, 0, "ev=memory_given_back", 20));
+    hurry(false);
     assert_false(is_there(pid)); /* all memory of the worker is free */
     assert_true(cluster_number(&cluster, 0, "worker.restarts") == 0);
     assert_state("paused");
@@ -280,7 +304,9 @@ static void memory_that_is_given_back_does_not_hold_up_the_end(void **state) {
     start_fast(0, "30");
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
+    hurry(true);
     assert_true(cluster_says(&cluster, 0, "ev=memory_given_back", 20));
+    hurry(false);
     const double step = steps_of(0);
     char line[64];
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
@@ -312,9 +338,11 @@ static void worker_that_comes_back_is_welcomed_after_the_pause(void **state) {
     pid_t pid = worker_start("--comes-back");
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
+    hurry(true);
     assert_int_equal(waitpid(pid, &status, 0), pid); /* returns, or CTest's timeout ends the test */
     assert_int_equal(status, 0);
     assert_true(cluster_says(&cluster, 0, "ev=memory_given_back", 20));
+    hurry(false);
     const double step = steps_of(0);
     pid = worker_start("--comes-back"); /* it loads no model while it waits */
     cluster_pause(1);
@@ -338,7 +366,9 @@ static void worker_of_somebody_else_is_not_ended(void **state) {
     const pid_t pid = worker_start(NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
+    hurry(true);
     while (cluster_number(&cluster, 0, "worker.pause.age_s") < 300) cluster_pause(0.1);
+    hurry(false);
     assert_true(cluster_number(&cluster, 0, "worker.pid") == (double)pid);
     assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
     assert_int_equal(cluster_lines(&cluster, 0, "ev=memory_given_back"), 0);
@@ -360,8 +390,10 @@ static void paused_node_does_not_hold_up_its_group(void **state) {
     assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 60));
     assert_true(cluster_reaches(&cluster, 1, "sync.mixed_peers", 1, 60));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
+    hurry(true);
     assert_true(cluster_says(&cluster, 0, "ev=links_rest why=pause", 60));
     assert_true(cluster_says(&cluster, 0, "ev=memory_given_back", 20));
+    hurry(false);
     assert_true(cluster_says(&cluster, 1, "its training is paused", 20));
     const double steps = steps_of(1);
     assert_true(cluster_reaches(&cluster, 1, "train.steps", steps + 200, 60));
