@@ -122,6 +122,7 @@ def a_healthy_run_passes_at_any_speed():
     facts = good_facts()
     for node in facts["nodes"]:
         node["utilisation"] = 0.5
+    facts["churn"].update(others_steps={"node1": 17, "node2": 27, "node3": 30}, solo_steps=35)
     check(failed(facts) == [], "a machine that is busy otherwise passes")
 
 
@@ -145,7 +146,7 @@ def every_fault_is_found():
     broken("nodes that wait for the network", lambda f: f["nodes"][1].update(pace=0.4), "pace")
     broken("a node that never trained", lambda f: f["nodes"][0].update(pace=None), "pace")
     broken("a group that stood still with its victim",
-           lambda f: f["churn"]["others_steps"].update(node2=1), "trained on")
+           lambda f: f["churn"]["others_steps"].update(node1=1, node2=1), "trained on")
     broken("a victim that never merged again",
            lambda f: f["churn"].pop("rounds_waited"), "came back")
     broken("a victim that merged late",
