@@ -323,9 +323,14 @@ class Place:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
+    def json(self, command):
+        """The answer of a command with --json, without the words for people beside it: a command
+        that waits for a busy daemon says so."""
+        return json.loads(self.good(command + " --json 2>/dev/null"))
+
     def status(self):
         """/v1/status of the selected node."""
-        return json.loads(self.good("thinwire status --json"))
+        return self.json("thinwire status")
 
     def warnings(self):
         """The kinds of the selected node's warnings."""

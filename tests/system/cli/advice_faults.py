@@ -1,5 +1,4 @@
 """advice_faults.py - advice about groups and machines in which something broke."""
-import json
 import os
 import re
 import time
@@ -17,7 +16,9 @@ def merged(at, *names, more=""):
             at.change(name, r"^\[network\]$", f"[network]\npeers = {first}")
         first = first or address
         at.start(name)
-    at.wait("they merge", lambda: at.status()["sync"]["mixed_peers"] == len(names) - 1)
+    # linked too: of a member that this node has never met, others tell
+    at.wait("they merge", lambda: len(names) - 1 == (sync := at.status()["sync"])["mixed_peers"]
+            == sync["alive_peers"])
 
 
 def end_at_once(at, name):
@@ -50,7 +51,7 @@ def anew(at):
     at.start("b")
     at.wait("the loss", lambda: "work_lost" in at.warnings())
     listed = at.follow(at.good("thinwire status"), "`thinwire rollback` lists it")
-    kept = [row for row in json.loads(at.good("thinwire rollback --json"))["generations"]
+    kept = [row for row in at.json("thinwire rollback")["generations"]
             if row["file"] == "undone"]
     assert kept and kept[0]["round"] >= before["checkpoint"]["rounds"], kept
     assert "undone" in listed, listed
@@ -208,6 +209,55 @@ def banned(at):
     at.good(command)
     at.select("b")
     at.wait("it is linked", lambda: at.status()["sync"]["alive_peers"] == 1)
+
+
+# ---- the system -----------------------------------------------------------------------------
+
+@situation("faults", "systemd has no unit thinwired@", ": run `thinwired --config %s` by another")
+def no_units(at):
+    """A node in /etc/thinwire on a system whose systemd lacks our units, or that has none."""
+    if os.geteuid() != 0 or at.type("unshare -m true").code != 0:
+        for message in list(at.seen):
+            at.spare(message.text, "only root gets an /etc of its own")
+        return
+    at.node("a")
+    at.good("thinwire config check")
+    at.change("a", r"^state_dir = ", f"state_dir = {at.folder}/a/")
+    at.change("a", r"^run_dir = ", f"run_dir = {at.folder}/a/")
+    at.good("mkdir -p etc/thinwire && cp -a /etc/. etc/ && cp a/node.conf etc/thinwire/bible.conf")
+    at.env.pop("THINWIRE_CONFIG")
+    begin = f"cd {at.folder} && mount --bind etc /etc && "
+    units = at.folder / "root/usr/lib/systemd/system"
+    at.stand_in("systemctl", f'test "$1" != is-enabled && ls {units}/thinwired@.service')
+    start = f"unshare -m bash -c '{begin} thinwire --config bible start'"
+    install = at.advice(at.bad(start), "systemd has no unit", BUILD=at.bin.parent)[0]
+    at.good(f"DESTDIR={at.folder}/root {install}")
+    if "has no unit" in at.type(start).text:
+        raise Wrong("the unit files are not where systemd looks")
+    at.good("rm stand-ins/systemctl")
+    hidden = "if x=$(command -v systemctl); then mount --bind /dev/null $x; fi && "
+    said = at.bad(f"unshare -m bash -c '{begin} {hidden} thinwire --config bible start'")
+    run = at.advice(said, ": run `thinwired --config")[0]
+    at.background(f"unshare -m bash -c '{begin} exec {run}'")
+    at.wait("it runs", lambda: at.type(
+        f"unshare -m bash -c '{begin} thinwire --config bible status'").code == 0)
+
+
+@situation("faults", "`modprobe tcp_bbr`, and a line")
+def no_bbr(at):
+    """A kernel without the module of BBR: a file stands in for the list that it shows."""
+    at.node("a")
+    at.write("kernel", "reno cubic\n")
+    doctor = (f"unshare -m bash -c 'mount --bind {at.folder}/kernel "
+              "/proc/sys/net/ipv4/tcp_available_congestion_control && "
+              "thinwire doctor --patience 1'")
+    if os.geteuid() != 0 or at.type(doctor).code != 0:
+        at.spare("`modprobe tcp_bbr`", "only root shows another list")
+        return
+    at.stand_in("modprobe", f'test "$*" = tcp_bbr && echo reno cubic bbr >{at.folder}/kernel')
+    at.follow(at.good(doctor), "`modprobe tcp_bbr`")
+    if "tcp_bbr" in at.good(doctor):
+        raise Wrong("it is still not loaded")
 
 
 @situation("faults", "the list is full at %d nodes: `thinwire")

@@ -1,6 +1,5 @@
 """advice_nodes.py - advice about daemons: one that runs or does not, tickets, the owner of a run,
 peers that cannot be linked."""
-import json
 import os
 import re
 import signal
@@ -120,7 +119,7 @@ def screens(at):
     at.good("thinwire checkpoint")
     said = at.bad("thinwire rollback banana --yes")
     at.follow(said, "there is no generation")
-    rows = json.loads(at.good("thinwire rollback --json"))["generations"]
+    rows = at.json("thinwire rollback")["generations"]
     older = min(rows, key=lambda row: row["step"])["file"]
     said = at.bad(f"thinwire rollback {older} --yes")
     at.follow(said, "`thinwire leave` first")
@@ -184,7 +183,7 @@ def tickets(at):
     line = invited(at.advice(said, "ask for a new one: `thinwire invite --uses N`", N=2)[0])
     joins("c", line)
     at.env["THINWIRE_CONFIG"] = inviter
-    for row in json.loads(at.good("thinwire invite --list --json"))["data"]["tickets"][:9]:
+    for row in at.json("thinwire invite --list")["data"]["tickets"][:9]:
         at.good(f"thinwire invite --revoke {row['ticket']}")
     line = invited("thinwire invite --expires 1s")
     time.sleep(2.5)
@@ -294,7 +293,7 @@ def owner(at):
     """Certificates that are missing, expired or of nobody. The owner's key is not where `run new`
     leaves it, as then `init` makes the certificate."""
     at.good("thinwire owner new")
-    key = json.loads(at.good("thinwire owner show owner.key --json"))["key"]
+    key = at.json("thinwire owner show owner.key")["key"]
     at.manifest("owned", [f"security.owner={key}"])
     at.good("mkdir far && mv owned far/owned")
     said = at.bad("thinwire init --dir n --run far/owned --data text --secret-file text")
@@ -355,7 +354,7 @@ def owner(at):
 def certificate_ends(at):
     """A certificate that ends soon, and a node that is shut out."""
     at.good("thinwire owner new")
-    key = json.loads(at.good("thinwire owner show owner.key --json"))["key"]
+    key = at.json("thinwire owner show owner.key")["key"]
     at.manifest("owned", [f"security.owner={key}"])
     own = at.node("a", "owned")[0]
     at.good(at.shifted(-9 * 86400) +

@@ -20,7 +20,7 @@ TOKENIZER = json.dumps({
 # Advice that only names where more is told: (fragment, the line that a person types before it).
 TOLD = (
     ("there is no command `%s`; `thinwire help` lists", "thinwire banana"),
-    ("`%s` is %s; `thinwire help %.*s` explains it", "thinwire status --banana"),
+    ("`%s` is %s; `thinwire help %s` explains it", "thinwire status --banana"),
     ("`thinwire help owner` lists the commands", "thinwire owner banana"),
     ("%s: `%s` is unknown%s%s; see `thinwire help %s`", "thinwire export x --banana"),
     ("usage: thinwire %s; `thinwire help %s` tells more", "thinwire export"),
