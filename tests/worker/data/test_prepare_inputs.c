@@ -176,6 +176,19 @@ FACT(parts_of_spark_are_known_by_content) {
     free(path);
 }
 
+/* A model that has learned line ends of Windows writes them. JSON says its line ends itself. */
+FACT(line_ends_of_windows_are_line_ends_in_every_unit) {
+    struct prepare_fixture *const at = *state;
+    static const enum tw_text_unit UNITS[] = {TW_TEXT_PASSAGES, TW_TEXT_WHOLE};
+    for (unsigned i = 0; i < 2; i++) {
+        at->options.unit = UNITS[i];
+        expect_text(at, "a.txt", "a\r\nb\r\r\nc\rd\n\r\n", "\0a\nb\r\nc\rd\n\n", 11);
+        expect_text(at, "a.jsonl", "{\"text\": \"a\\r\\nb\"}\r\n", "\0a\r\nb", 5);
+    }
+    at->options.unit = TW_TEXT_LINES;
+    expect_text(at, "a.txt", "a\r\nb\r\n", "\0a\0b", 4);
+}
+
 FACT(names_that_claim_json_are_no_text) {
     struct prepare_fixture *const at = *state;
     refuse_text(at, "a.json", "// a comment\n{}\n", "a.json:1: invalid JSON: no { of an object");

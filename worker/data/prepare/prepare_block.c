@@ -740,6 +740,17 @@ static enum tw_status look_at_member(const struct tw_prepare_coder *coder, const
     return tw_fail(err, TW_DATA, "it is %s: unpack the archive", tw_input_kind_name(found));
 }
 
+/* Turns line ends of Windows into line ends, as a unit of lines has them. */
+static void drop_returns(uint8_t *text, struct tw_block_document *document) {
+    uint8_t *const begin = text + document->begin, *const end = begin + document->bytes;
+    uint8_t *to = begin;
+    for (const uint8_t *from = begin; from < end; from++) {
+        const bool is_return = *from == '\r' && from + 1 < end && from[1] == '\n';
+        if (!is_return) *to++ = *from;
+    }
+    document->bytes = (size_t)(to - begin);
+}
+
 static enum tw_status encode_content(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
                                      struct tw_block *block, struct tw_block_document *document,
                                      struct tw_error *err) {
@@ -754,6 +765,8 @@ static enum tw_status encode_content(struct tw_prepare_coder *coder, struct tw_e
     if (is_record) {
         TW_TRY(take_field(coder, block->kind, text + document->begin, document, err));
         if (is_blank(text + document->begin, document->bytes)) return TW_OK;
+    } else {
+        drop_returns(text, document);
     }
     TW_TRY(check_text(document, text + document->begin, err));
     return encode_text(coder, encoder, block, document, err);
