@@ -182,9 +182,10 @@ static void tell_import(const struct convert *convert, const struct tw_run *run,
     if (run->model.context < known) {
         (void)printf(
             "\nThe model knows %u positions; model.context is %u, the length of a training "
-            "sequence:\nchange it in the manifest or give --context. export keeps the %u with "
-            "--tokenizer FOLDER/tokenizer.json\n(beside its config.json) or --context.\n",
-            known, run->model.context, known);
+            "sequence:\nchange it in the manifest or give --context. export keeps its positions "
+            "with "
+            "--tokenizer\nFOLDER/tokenizer.json (beside its config.json).\n",
+            known, run->model.context);
     }
     if (run->data.tokenizer == TW_TOKENIZER_IDS && run->model.vocab == 256) {
         (void)printf("\nNo tokenizer.json says that its 256 tokens are bytes. If they are, set "
@@ -264,25 +265,50 @@ static enum tw_status take_state(struct convert *convert, struct tw_error *err) 
     return engine_take_state(&convert->from, &convert->run, convert->part, &found, err);
 }
 
-/* Returns the number of positions that the config.json beside a tokenizer.json gives this very
- * model, whose manifest says only the length of a training sequence; 0 if there is none, or the
- * positions are weights. */
-static uint32_t positions_beside(const char *tokenizer, const struct tw_run *run) {
+/* The files of the model as its makers gave them, which an export keeps. */
+struct own_files {
+    char folder[PATH_MAX]; /* "": none are known */
+    char *config;          /* (config_bytes) text of config.json; owned if is_read */
+    size_t config_bytes;
+    uint32_t positions; /* number of positions that config.json gives the model */
+    bool is_read;
+};
+
+/* Finds the files beside the tokenizer.json that the user named, if their config.json is of this
+ * very model. */
+static void find_beside(struct own_files *own, const char *tokenizer, const struct tw_run *run) {
     static struct tw_run found;
-    char path[PATH_MAX], *json = NULL;
-    size_t size = 0;
-    if (tokenizer == NULL || run->model.family != TW_FAMILY_LLAMA) return 0;
-    const char *const slash = strrchr(tokenizer, '/');
-    const int n = snprintf(path, sizeof(path), "%.*sconfig.json",
-                           slash != NULL ? (int)(slash + 1 - tokenizer) : 0, tokenizer);
-    if (n >= (int)sizeof(path) || access(path, R_OK) != 0) return 0;
+    char path[PATH_MAX];
     struct tw_error why;
-    if (tw_in_read_whole(path, TW_HF_CONFIG_BYTES_MAX, &json, &size, &why) != TW_OK) return 0;
+    const char *const slash = strrchr(tokenizer, '/');
+    const int n =
+        snprintf(own->folder, sizeof(own->folder), "%.*s",
+                 slash != NULL ? (int)(slash - tokenizer) : 1, slash != NULL ? tokenizer : ".");
+    const int m = snprintf(path, sizeof(path), "%s/config.json", own->folder);
+    const bool is_there = n < PATH_MAX && m < PATH_MAX && access(path, R_OK) == 0;
+    own->is_read = is_there && tw_in_read_whole(path, TW_HF_CONFIG_BYTES_MAX, &own->config,
+                                                &own->config_bytes, &why) == TW_OK;
     tw_run_defaults(&found);
-    const bool is_same = tw_hf_config_parse(&found, json, size, &why) == TW_OK &&
-                         tw_model_same(&found, run, &why) == TW_OK;
-    free(json);
-    return is_same ? found.model.context : 0;
+    if (own->is_read && tw_hf_config_parse(&found, own->config, own->config_bytes, &why) == TW_OK &&
+        tw_model_same(&found, run, &why) == TW_OK) {
+        own->positions = found.model.context;
+        return;
+    }
+    if (own->is_read) free(own->config);
+    *own = (struct own_files){.folder = ""};
+}
+
+static void find_own(struct own_files *own, const struct convert *convert,
+                     const struct tw_model_source *source, const struct tw_run *run) {
+    if (source->is_folder && source->config != NULL) {
+        const int n = snprintf(own->folder, sizeof(own->folder), "%s", convert->from);
+        if (n >= (int)sizeof(own->folder)) own->folder[0] = 0;
+        own->config = source->config;
+        own->config_bytes = source->config_bytes;
+        own->positions = run->model.context;
+    } else if (convert->tokenizer != NULL && run->model.family != TW_FAMILY_TENSORS) {
+        find_beside(own, convert->tokenizer, run);
+    }
 }
 
 /* Opens the model and finds its manifest: the one named by --run, else the one in a training file,
@@ -335,18 +361,19 @@ static enum tw_status export_folder(const struct convert *convert, const struct 
                                     struct tw_error *err) {
     const struct tw_end_ids *const said = &words->ends.config;
     const struct tw_model_ids ids = {said->eos, said->eos_count, said->bos, said->pad};
-    const struct tw_hf_texts_source source = {
-        .model = feed->source->is_folder ? convert->from : NULL,
-        .tokenizer_path = words->path[0] != 0 ? words->path : NULL,
-        .tokenizer_text = words->text,
-        .tokenizer_bytes = words->bytes,
-        .tokenizer = words->tokenizer,
-        .ends = &words->ends,
-        .is_eos_chosen = convert->eos != NULL};
+    const struct tw_hf_texts_source source = {.model = folder->own,
+                                              .tokenizer_path =
+                                                  words->path[0] != 0 ? words->path : NULL,
+                                              .tokenizer_text = words->text,
+                                              .tokenizer_bytes = words->bytes,
+                                              .tokenizer = words->tokenizer,
+                                              .ends = &words->ends,
+                                              .is_eos_chosen = convert->eos != NULL};
     struct tw_hf_texts texts = {.count = 0};
     enum tw_status status = tw_hf_texts_make(&texts, feed->run, &source, err);
     folder->texts = &texts;
     folder->ids = &ids;
+    folder->is_eos_chosen = convert->eos != NULL;
     if (status == TW_OK) status = tw_hf_write_folder(convert->out, feed, folder, err);
     tw_hf_texts_free(&texts);
     folder->texts = NULL;
@@ -417,7 +444,7 @@ static enum tw_status export_tensors(const struct convert *convert,
 }
 
 static enum tw_status do_export(const struct convert *convert, struct tw_model_source *source,
-                                struct tw_error *err) {
+                                struct own_files *own, struct tw_error *err) {
     static struct tw_run run;
     static struct tw_layout layout;
     const bool is_gguf = convert->format != NULL && strcmp(convert->format, "gguf") == 0;
@@ -443,8 +470,14 @@ static enum tw_status do_export(const struct convert *convert, struct tw_model_s
                        "%u of them",
                        context, run.model.context);
     }
-    if (context == 0 && !source->is_folder) context = positions_beside(convert->tokenizer, &run);
-    if (context != 0) run.model.context = context;
+    find_own(own, convert, source, &run);
+    if (context != 0 || own->positions != 0) {
+        run.model.context = context != 0 ? context : own->positions;
+    }
+    folder.own = own->folder[0] != 0 ? own->folder : NULL;
+    folder.config = own->config;
+    folder.config_bytes = own->config_bytes;
+    folder.context = context;
     struct tw_progress progress = watch(convert, layout.params);
     const struct tw_model_feed feed = feed_of(&run, &layout, source, &progress);
     const bool is_list = run.model.family == TW_FAMILY_TENSORS;
@@ -487,8 +520,10 @@ enum tw_exit engine_convert(int argc, char **argv) {
     tw_signals_catch(true);
     const enum tw_status taken = is_import ? TW_OK : take_state(&convert, &err);
     if (taken != TW_OK) return engine_fail(&err);
+    static struct own_files own;
     const enum tw_status status =
-        is_import ? do_import(&convert, &source, &err) : do_export(&convert, &source, &err);
+        is_import ? do_import(&convert, &source, &err) : do_export(&convert, &source, &own, &err);
+    if (own.is_read) free(own.config);
     tw_model_source_close(&source);
     return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
 }

@@ -139,6 +139,7 @@ static enum tw_status open_tokenizer(struct text *text, const struct engine_benc
             return TW_OK;
         }
         if (status != TW_OK) return tw_fail(err, status, "%s", why.message);
+        if (is_named) tw_engine_words_compare(options->file, path, text->tokenizer);
     }
     return tw_engine_words_check(text->tokenizer, path, bench->run.model.vocab, err);
 }

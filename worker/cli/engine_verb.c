@@ -492,6 +492,25 @@ enum tw_status tw_engine_words_check(const struct tw_tokenizer *tokenizer, const
                    vocab);
 }
 
+void tw_engine_words_compare(const char *model, const char *path,
+                             const struct tw_tokenizer *tokenizer) {
+    char own[PATH_MAX];
+    struct tw_tokenizer *other = NULL;
+    struct tw_error why;
+    const int n = snprintf(own, sizeof(own), "%s/tokenizer.json", model);
+    if (tokenizer == NULL || n >= (int)sizeof(own) || access(own, R_OK) != 0) return;
+    if (tw_tokenizer_create_file(&other, own, &why) != TW_OK)
+        return; /* of a kind that is not read */
+    const uint32_t a = tw_tokenizer_vocab(other), b = tw_tokenizer_vocab(tokenizer);
+    const uint32_t token = first_other(other, tokenizer, a > b ? a : b);
+    tw_tokenizer_destroy(other);
+    if (token == TW_TOKEN_NONE) return;
+    (void)fprintf(stderr,
+                  "thinwire: %s has other tokens than %s, the model's own (%u is the first that "
+                  "differs); leave out --tokenizer for that\n",
+                  path, own, token);
+}
+
 void tw_engine_words_hint(const char *folder) {
     static const char UNREAD[] =
         "which is not read: make token numbers of texts with its library, for --prompt or a run "
@@ -525,6 +544,9 @@ enum tw_status tw_engine_words_read(struct convert_words *words, const struct tw
     if (words->text == NULL && source->is_folder) tw_engine_words_hint(source->from);
     TW_TRY(read_tokenizer(words, run, err));
     TW_TRY(tw_engine_words_check(words->tokenizer, words->path, run->model.vocab, err));
+    if (source->is_folder && source->tokenizer != NULL) {
+        tw_engine_words_compare(source->from, words->path, words->tokenizer);
+    }
     const struct tw_text_ends_source ends = {.model = source->from,
                                              .tokenizer_path =
                                                  words->path[0] != 0 ? words->path : NULL,

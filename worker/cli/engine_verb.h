@@ -163,6 +163,11 @@ enum tw_status tw_engine_words_read(struct convert_words *words, const struct tw
 enum tw_status tw_engine_words_check(const struct tw_tokenizer *tokenizer, const char *path,
                                      uint32_t vocab, struct tw_error *err);
 
+/* Warns on standard error if the model is a folder with a tokenizer.json of other tokens than the
+ * one at `path`, which the user named. */
+void tw_engine_words_compare(const char *model, const char *path,
+                             const struct tw_tokenizer *tokenizer);
+
 /* For a folder without tokenizer.json: prints which other file holds its tokenizer, and a
  * remedy. */
 void tw_engine_words_hint(const char *folder);

@@ -369,25 +369,31 @@ static enum tw_status get_rotation(const json_t *root, const struct kind *kind, 
     return TW_OK;
 }
 
-/* Checks that every token attends to all tokens before it, because only full attention is
- * supported. */
-static enum tw_status check_window(const json_t *root, const struct kind *kind,
+/* Lowers the context to the window of attention, if there is one, because only full attention is
+ * computed: within the window, it is the same. */
+static enum tw_status apply_window(const json_t *root, const struct kind *kind, struct tw_run *run,
                                    struct tw_error *err) {
     enum tw_answer is_used = TW_NO;
-    const json_t *const window = json_object_get(root, "sliding_window");
     const json_t *const types = get_key(root, "layer_types");
+    const json_t *const given = json_object_get(root, "sliding_window");
     TW_TRY(get_flag(root, "use_sliding_window", false, &is_used, err));
-    if (is_used == TW_YES)
-        return refuse("use_sliding_window", get_key(root, "use_sliding_window"), "false", err);
     /* Mistral has no key use_sliding_window, and uses a window by default. */
-    if (strcmp(kind->type, "mistral") == 0 && !json_is_null(window))
-        return refuse("sliding_window", window, "null", err);
+    const bool has_window =
+        is_used == TW_YES || (strcmp(kind->type, "mistral") == 0 && !json_is_null(given));
+    if (has_window) {
+        const double window = json_is_number(given) ? json_number_value(given) : 0;
+        if (!(window >= tw_run_key_find("model.context")->min))
+            return refuse("sliding_window", given, "null, or a number of tokens", err);
+        if (window < run->model.context) run->model.context = (uint32_t)window;
+    }
     if (types != NULL && !json_is_array(types)) return refuse("layer_types", types, "a list", err);
     for (size_t i = 0; i < json_array_size(types); i++) {
         const json_t *const type = json_array_get(types, i);
         const char *const name = json_string_value(type);
-        if (name == NULL || strcmp(name, "full_attention") != 0)
-            return refuse("layer_types", type, "full_attention everywhere", err);
+        const bool is_known =
+            name != NULL && (strcmp(name, "full_attention") == 0 ||
+                             (has_window && strcmp(name, "sliding_attention") == 0));
+        if (!is_known) return refuse("layer_types", type, "full_attention everywhere", err);
     }
     return TW_OK;
 }
@@ -429,7 +435,7 @@ static enum tw_status get_llama(const json_t *root, const struct kind *kind, str
     if (part != NULL && (!json_is_number(part) || json_number_value(part) != 1))
         return refuse("partial_rotary_factor", part, "1", err);
     TW_TRY(check_flags(root, NO, false, err));
-    TW_TRY(check_window(root, kind, err));
+    TW_TRY(apply_window(root, kind, run, err));
     return get_rotation(root, kind, run, err);
 }
 
@@ -470,6 +476,58 @@ enum tw_status tw_hf_config_parse(struct tw_run *run, const char *json, size_t s
     json_decref(root);
     if (status == TW_OK) *run = found;
     return status;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+/* Sets root[key] to a new value, whose reference is taken. */
+static bool set_key(json_t *root, const char *key, json_t *value) {
+    return value != NULL && json_object_set_new(root, key, value) == 0;
+}
+
+static json_t *eos_value(const struct tw_model_ids *ids) {
+    if (ids->eos_count == 1) return json_integer(ids->eos[0]);
+    json_t *const list = json_array();
+    for (uint32_t i = 0; list != NULL && i < ids->eos_count; i++) {
+        (void)json_array_append_new(list, json_integer(ids->eos[i]));
+    }
+    return list;
+}
+
+static bool change_keys(json_t *root, const struct tw_hf_config_change *change) {
+    const char *const dtype = change->dtype == TW_DTYPE_BF16  ? "bfloat16"
+                              : change->dtype == TW_DTYPE_F16 ? "float16"
+                                                              : "float32";
+    const struct kind *kind = NULL;
+    struct tw_error why;
+    const bool has_new = json_object_get(root, "dtype") != NULL;
+    const char *const name = json_string_value(json_array_get(get_key(root, "architectures"), 0));
+    bool is_good = get_type(root, &kind, &why) == TW_OK;
+    if (is_good && name != NULL && strcmp(name, kind->base) == 0) {
+        is_good = set_key(root, "architectures", json_pack("[s]", kind->architecture));
+    }
+    if (is_good && has_new) is_good = set_key(root, "dtype", json_string(dtype));
+    if (is_good && (!has_new || json_object_get(root, "torch_dtype") != NULL)) {
+        is_good = set_key(root, "torch_dtype", json_string(dtype));
+    }
+    if (is_good && change->context != 0 && kind->family == TW_FAMILY_LLAMA) {
+        is_good = set_key(root, "max_position_embeddings", json_integer(change->context));
+    }
+    if (is_good && change->eos != NULL && change->eos->eos_count > 0) {
+        is_good = set_key(root, "eos_token_id", eos_value(change->eos));
+    }
+    return is_good;
+}
+
+enum tw_status tw_hf_config_change(const char *json, size_t size,
+                                   const struct tw_hf_config_change *change, char **text,
+                                   struct tw_error *err) {
+    json_t *root = NULL;
+    *text = NULL;
+    TW_TRY(tw_hf_json_parse(&root, json, size, TW_HF_CONFIG_BYTES_MAX, err));
+    if (change_keys(root, change)) *text = json_dumps(root, JSON_INDENT(2));
+    json_decref(root);
+    return *text != NULL ? TW_OK : tw_fail(err, TW_NOMEM, "no memory for a config.json");
 }
 
 /* ---- chat template --------------------------------------------------------------------------- */

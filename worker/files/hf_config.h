@@ -2,7 +2,8 @@
  *
  * Supported are gpt2, llama, mistral, qwen2 and qwen3 where the engine computes exactly the same.
  * Any other key or value that would change the arithmetic is refused; the error names the key, the
- * value and the supported values. */
+ * value and the supported values. Of a model with a sliding window, the context is at most the
+ * window, within which every token attends to all before it. */
 #ifndef TW_WORKER_FILES_HF_CONFIG_H
 #define TW_WORKER_FILES_HF_CONFIG_H
 
@@ -10,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "proto/run/model_config.h"
 #include "proto/run/run.h"
 #include "proto/safetensors.h"
 
@@ -21,6 +23,20 @@ enum { TW_HF_CONFIG_BYTES_MAX = 1024 * 1024, TW_HF_TEMPLATE_BYTES_MAX = 32 * 102
  * malformed, or TW_NOMEM; then *run is unchanged. */
 enum tw_status tw_hf_config_parse(struct tw_run *run, const char *json, size_t size,
                                   struct tw_error *err);
+
+/* The keys of a config.json that an export changes. */
+struct tw_hf_config_change {
+    enum tw_dtype dtype;            /* F32, BF16 or F16: type of the written tensors */
+    uint32_t context;               /* 0: the number of positions stays */
+    const struct tw_model_ids *eos; /* its eos; NULL: the end stays */
+};
+
+/* Sets *text, which the caller frees, to a config.json that tw_hf_config_parse has accepted with
+ * these changes and no others. An architecture without a head becomes the one with a head, which is
+ * written. Fails with TW_CORRUPT or TW_NOMEM. */
+enum tw_status tw_hf_config_change(const char *json, size_t size,
+                                   const struct tw_hf_config_change *change, char **text,
+                                   struct tw_error *err);
 
 /* Sets *text, which the caller frees, to the chat template of a model: chat_template.jinja in
  * `folder`, else the entry (or the one named "default") of its tokenizer_config.json; NULL if it

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "worker/files/hf_config.h"
 #include "worker/files/train_file.h"
 #include "worker/support/out_file.h"
 #include "worker/support/utf8.h"
@@ -51,6 +52,27 @@ static enum tw_status add_text(struct tw_hf_texts *texts, unsigned name, char *t
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
+/* transformers 5 saves its class of tokenizers under a name that transformers 4 lacks. Both know an
+ * older name of the same class. Replaces *text if it has the newer name. */
+static void rename_class(char **text, size_t *bytes) {
+    static const char KEY[] = "\"tokenizer_class\"", NEW[] = "\"TokenizersBackend\"",
+                      OLD[] = "\"PreTrainedTokenizerFast\"";
+    const char *at = *text != NULL ? strstr(*text, KEY) : NULL;
+    if (at == NULL) return;
+    at += sizeof(KEY) - 1;
+    at += strspn(at, " \t\r\n:");
+    if (strncmp(at, NEW, sizeof(NEW) - 1) != 0) return;
+    const size_t before = (size_t)(at - *text);
+    char *const renamed = malloc(*bytes + sizeof(OLD));
+    if (renamed == NULL) return; /* the file is copied as it is */
+    const char *const rest = at + sizeof(NEW) - 1;
+    const int size =
+        snprintf(renamed, *bytes + sizeof(OLD), "%.*s%s%s", (int)before, *text, OLD, rest);
+    free(*text);
+    *text = renamed;
+    *bytes = (size_t)size;
+}
+
 /* Copies a file from the folder `path` or, if is_file, from the folder of the file `path`. Sets
  * *is_there to whether that file exists. */
 static enum tw_status copy_text(struct tw_hf_texts *texts, unsigned name, const char *path,
@@ -65,6 +87,7 @@ static enum tw_status copy_text(struct tw_hf_texts *texts, unsigned name, const 
     if (n >= (int)sizeof(from) || access(from, F_OK) != 0) return TW_OK;
     TW_TRY(tw_in_read_whole(from, TW_TEXT_ENDS_BYTES_MAX, &text, &bytes, err));
     *is_there = true;
+    if (name == TOKENIZER_CONFIG) rename_class(&text, &bytes);
     return add_text(texts, name, text, bytes, err);
 }
 
@@ -383,13 +406,31 @@ static enum tw_status write_index(const struct folder *folder, struct tw_error *
     return status;
 }
 
+static enum tw_status write_own_config(const struct folder *folder, struct tw_error *err) {
+    const struct tw_hf_folder *const result = folder->result;
+    char *text = NULL;
+    const struct tw_hf_config_change change = {
+        .dtype = folder->shard.dtype,
+        .context = result->context,
+        .eos = result->is_eos_chosen && result->ids != NULL ? result->ids : NULL};
+    TW_TRY(tw_hf_config_change(result->config, result->config_bytes, &change, &text, err));
+    const enum tw_status status = write_text(folder, "config.json", text, strlen(text), err);
+    free(text);
+    return status;
+}
+
 static enum tw_status fill_folder(struct folder *folder, struct tw_error *err) {
     const struct tw_run *const run = folder->shard.feed->run;
     char text[TW_MODEL_CONFIG_BYTES];
     size_t size = 0;
     const struct tw_hf_texts *const texts = folder->result->texts;
-    TW_TRY(tw_model_config_write(run, folder->shard.dtype, folder->result->ids, text, &size, err));
-    TW_TRY(write_text(folder, "config.json", text, size, err));
+    if (folder->result->config != NULL) {
+        TW_TRY(write_own_config(folder, err));
+    } else {
+        TW_TRY(
+            tw_model_config_write(run, folder->shard.dtype, folder->result->ids, text, &size, err));
+        TW_TRY(write_text(folder, "config.json", text, size, err));
+    }
     for (uint32_t i = 0; texts != NULL && i < texts->count; i++) {
         const struct tw_hf_text *const one = &texts->list[i];
         TW_TRY(write_text(folder, one->name, one->text, one->bytes, err));

@@ -6,6 +6,7 @@
 #ifndef TW_WORKER_FILES_HF_WRITE_H
 #define TW_WORKER_FILES_HF_WRITE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,8 +28,16 @@ struct tw_hf_folder {
     uint64_t shard_bytes;
     const struct tw_hf_texts *texts; /* text files beside config.json; NULL: none */
     const struct tw_model_ids *ids;  /* special tokens that config.json names; NULL: none */
-    uint32_t files_count;            /* out */
-    uint64_t bytes;                  /* out: total size of the tensors */
+    const char *own; /* folder with the model's own files, for the caller; NULL: none */
+    /* (config_bytes) text of the model's own config.json, of which only that is changed which the
+     * export changes: dtype, the context if one is chosen (0: none is), the end if it is chosen;
+     * NULL: config.json is made of the run */
+    const char *config;
+    size_t config_bytes;
+    uint32_t context;
+    bool is_eos_chosen;
+    uint32_t files_count; /* out */
+    uint64_t bytes;       /* out: total size of the tensors */
 };
 
 /* Writes a folder with config.json, model.safetensors (or shards and their index) and the given
@@ -40,7 +49,8 @@ enum tw_status tw_hf_write_folder(const char *path, const struct tw_model_feed *
 
 /* The tokenizer, and the tokens that begin, end and pad a text.
  *
- * A file of the source is copied unchanged. If the source lacks a file, one is written. Otherwise,
+ * A file of the source is copied unchanged, but for one name that only the newest transformers know
+ * (hf_write.c). If the source lacks a file, one is written. Otherwise,
  * readers would guess from the kind of model and add tokens that the model does not have. */
 
 enum { TW_HF_TEXTS_MAX = 9 };

@@ -113,8 +113,8 @@ TEST(types_decide_about_biases_and_norms) {
         assert_int_equal(run.model.qk_norm, KINDS[i].norm);
         /* If the key were missing, mistral would have a sliding window, and qwen3 heads of 128. */
         if (i == 2) {
-            assert_int_equal(parse(&run, with(json, "sliding_window", "4096")), TW_CONFIG);
-            assert_non_null(strstr(err.message, "sliding_window is 4096"));
+            assert_int_equal(parse(&run, with(json, "sliding_window", "\"no\"")), TW_CONFIG);
+            assert_non_null(strstr(err.message, "sliding_window is \"no\""));
         }
         if (i == 1) {
             assert_int_equal(parse(&run, with(json, "head_dim", NULL)), TW_CONFIG);
@@ -128,6 +128,32 @@ TEST(types_decide_about_biases_and_norms) {
             assert_non_null(strstr(err.message, "layer_types is \"sliding_attention\""));
         }
     }
+}
+
+/* Within its window, attention is full: the model is read, with no longer context. */
+TEST(a_window_of_attention_bounds_the_context) {
+    char json[4096], qwen[4096];
+    struct tw_run run;
+    (void)snprintf(json, sizeof(json), "%s", with(LLAMA, "model_type", "\"mistral\""));
+    (void)snprintf(json, sizeof(json), "%s",
+                   with(json, "architectures", "[\"MistralForCausalLM\"]"));
+    assert_int_equal(parse(&run, with(json, "sliding_window", "null")), TW_OK);
+    const uint32_t whole = run.model.context;
+    assert_true(whole > 64);
+    assert_int_equal(parse(&run, with(json, "sliding_window", "64")), TW_OK);
+    assert_int_equal(run.model.context, 64);
+    assert_int_equal(parse(&run, with(json, "sliding_window", "1000000")), TW_OK);
+    assert_int_equal(run.model.context, whole);
+    (void)snprintf(qwen, sizeof(qwen), "%s", with(LLAMA, "model_type", "\"qwen2\""));
+    (void)snprintf(qwen, sizeof(qwen), "%s", with(qwen, "architectures", "[\"Qwen2ForCausalLM\"]"));
+    (void)snprintf(qwen, sizeof(qwen), "%s", with(qwen, "sliding_window", "64"));
+    assert_int_equal(parse(&run, qwen), TW_OK); /* not used */
+    assert_int_equal(run.model.context, whole);
+    (void)snprintf(qwen, sizeof(qwen), "%s", with(qwen, "use_sliding_window", "true"));
+    (void)snprintf(qwen, sizeof(qwen), "%s",
+                   with(qwen, "layer_types", "[\"full_attention\", \"sliding_attention\"]"));
+    assert_int_equal(parse(&run, qwen), TW_OK);
+    assert_int_equal(run.model.context, 64);
 }
 
 /* Each change is refused by itself, and the message names the key and the value. */
