@@ -22,7 +22,8 @@
 /* ---- command line ---------------------------------------------------------------------------- */
 
 struct convert {
-    const char *from, *run, *out, *name, *context, *format, *dtype, *shard, *part, *tokenizer, *eos;
+    const char *from, *run, *out, *name, *context, *format, *dtype, *shard, *part, *tokenizer, *eos,
+        *adapter;
     const char *node; /* state folder of the node that `thinwire` means without a file, or NULL */
     bool json;
 };
@@ -45,6 +46,7 @@ static enum tw_status parse(struct convert *convert, const char *verb, int argc,
         {"--part", &convert->part, !is_import},
         {"--tokenizer", &convert->tokenizer, !is_import},
         {"--eos", &convert->eos, !is_import},
+        {"--adapter", &convert->adapter, !is_import},
         {"--node", &convert->node, !is_import},
     };
     enum { COUNT = sizeof(OPTIONS) / sizeof(OPTIONS[0]) };
@@ -433,6 +435,7 @@ static enum tw_status export_tensors(const struct convert *convert,
     const char *const odd = convert->format != NULL      ? "--format"
                             : convert->tokenizer != NULL ? "--tokenizer"
                             : convert->eos != NULL       ? "--eos"
+                            : convert->adapter != NULL   ? "--adapter"
                             : convert->context != NULL   ? "--context"
                                                          : NULL;
     if (odd != NULL)
@@ -478,6 +481,9 @@ static enum tw_status do_export(const struct convert *convert, struct tw_model_s
     folder.config = own->config;
     folder.config_bytes = own->config_bytes;
     folder.context = context;
+    if (convert->adapter != NULL) {
+        TW_TRY(tw_model_source_adapt(source, convert->adapter, &run, err));
+    }
     struct tw_progress progress = watch(convert, layout.params);
     const struct tw_model_feed feed = feed_of(&run, &layout, source, &progress);
     const bool is_list = run.model.family == TW_FAMILY_TENSORS;

@@ -102,6 +102,9 @@ enum tw_status engine_read(const struct engine_bench *bench, const char *path, f
     TW_TRY(tw_engine_source_open(&source, path, &bench->run, &bench->layout, bench->options->part,
                                  err));
     enum tw_status status = TW_OK;
+    if (bench->options->adapter != NULL) {
+        status = tw_model_source_adapt(&source, bench->options->adapter, &bench->run, err);
+    }
     for (uint32_t i = 0; status == TW_OK && i < bench->layout.tensors_count; i++) {
         const struct tw_tensor *const tensor = &bench->layout.tensors[i];
         status = tw_model_source_read(&source, i, 0, (uint64_t)tensor->rows * tensor->cols,
@@ -148,6 +151,7 @@ static const struct option {
     {"--prompt", ENGINE_GENERATE, TEXT, AT(prompt), 0, NULL},
     {"--tokenizer", ENGINE_GENERATE, TEXT, AT(tokenizer), 0, NULL},
     {"--eos", ENGINE_GENERATE, TEXT, AT(eos), 0, NULL},
+    {"--adapter", ENGINE_EVAL | ENGINE_GENERATE, TEXT, AT(adapter), 0, NULL},
     {"--steps", ENGINE_TRAIN, U64, AT(steps), 1e12, NULL},
     {"--eval-steps", ENGINE_TRAIN, U64, AT(eval_steps), 1e12, NULL},
     {"--save-every", ENGINE_TRAIN, U64, AT(save_steps), 1e12, NULL},

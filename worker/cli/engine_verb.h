@@ -34,7 +34,7 @@ enum { ENGINE_FILES_MAX = 64 }; /* limit of the files that merge accepts */
 
 /* Options of a command. Strings are borrowed from the command line, or NULL if not given. */
 struct engine_options {
-    const char *file, *run, *data, *out, *from, *prompt, *part, *tokenizer, *eos;
+    const char *file, *run, *data, *out, *from, *prompt, *part, *tokenizer, *eos, *adapter;
     /* state folder and training data of the node that `thinwire` means without a file, or NULL */
     const char *node, *node_data;
     const char *files[ENGINE_FILES_MAX]; /* merge only: the models; the first equals `file` */

@@ -116,8 +116,8 @@ static enum tw_status absent_adapter(const char *folder, struct tw_error *err) {
     if (!has_file(folder, "adapter_config.json") || has_file(folder, "config.json")) return TW_OK;
     return tw_fail(
         err, TW_CONFIG,
-        "%.120s holds an adapter of peft (adapter_config.json), not a whole model: merge "
-        "it first, by merge_and_unload() and save_pretrained()",
+        "%.120s holds an adapter of peft (adapter_config.json), not a whole model: eval, generate "
+        "and export take it by --adapter, with the model below it as FILE",
         folder);
 }
 
@@ -306,6 +306,7 @@ void tw_model_source_close(struct tw_model_source *source) {
     tw_hf_index_free(&source->index);
     free(source->config);
     free(source->places);
+    tw_adapter_close(source->adapter);
     memset(source, 0, sizeof(*source));
 }
 
@@ -595,7 +596,15 @@ enum tw_status tw_model_source_read(const struct tw_model_source *source, uint32
                                     struct tw_error *err) {
     TW_ASSERT(source->layout != NULL && i < source->layout->tensors_count);
     const struct tw_model_place *const place = &source->places[i];
-    return tw_tensor_file_read(&source->files[place->file], place->tensor, first, count, to, err);
+    TW_TRY(tw_tensor_file_read(&source->files[place->file], place->tensor, first, count, to, err));
+    if (source->adapter != NULL) tw_adapter_add(source->adapter, i, first, count, to);
+    return TW_OK;
+}
+
+enum tw_status tw_model_source_adapt(struct tw_model_source *source, const char *folder,
+                                     const struct tw_run *run, struct tw_error *err) {
+    TW_ASSERT(source->layout != NULL && source->adapter == NULL);
+    return tw_adapter_open(&source->adapter, folder, run, source->layout, err);
 }
 
 /* ---- comparison of two models ---------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 #include "proto/run/layout.h"
 #include "proto/run/run.h"
 #include "proto/safetensors.h"
+#include "worker/files/adapter.h"
 #include "worker/files/hf_config.h"
 #include "worker/files/tensor_file.h"
 
@@ -30,6 +31,7 @@ struct tw_model_source {
     struct tw_tensor_file *files;
     const struct tw_layout *layout; /* borrowed; NULL before tw_model_source_bind */
     struct tw_model_place *places;  /* (layout->tensors_count) */
+    struct tw_adapter *adapter;     /* NULL: none */
 };
 
 /* Opens every file and checks every header. Fails with TW_CONFIG if the model exists only in an
@@ -53,6 +55,11 @@ enum tw_status tw_model_source_run(const struct tw_model_source *source, struct 
  * shape or type, or is one that the model does not have. */
 enum tw_status tw_model_source_bind(struct tw_model_source *source, const struct tw_layout *layout,
                                     const char *part, struct tw_error *err);
+
+/* Merges the LoRA adapter in a folder into all that is read from now on (adapter.h). Call it after
+ * bind, once. Fails as tw_adapter_open does. */
+enum tw_status tw_model_source_adapt(struct tw_model_source *source, const char *folder,
+                                     const struct tw_run *run, struct tw_error *err);
 
 /* Call these after bind. dtype: the stored type of tensor `i`. read: its elements [first, first +
  * count); fails with TW_IO, or with TW_CORRUPT if one is not finite. */

@@ -593,7 +593,7 @@ static const struct {
              "--device.\n"},
     {"eval", "thinwire eval [MODEL] [--data TEXT] [--run MANIFEST] [--windows N] [--whole]\n"
              "              [--json] [--part live|anchor] [--device DEVICE]\n"
-             "              [--compute TYPE] [--memory SIZE] [--threads N]\n"
+             "              [--compute TYPE] [--memory SIZE] [--threads N] [--adapter FOLDER]\n"
              "\n"
              "Loss on the held-out end of the text in nats per token with its standard error,\n"
              "perplexity, bits per byte if tokens are bytes, and tokens/s. MODEL is a file of\n"
@@ -601,13 +601,14 @@ static const struct {
              "used), one checkpoint (with --run), or a Hugging Face folder. Without MODEL it\n"
              "is the node of --config, or the only one here, with its data. --windows uses N\n"
              "evenly spaced windows instead of all. --whole measures all of the text, for a\n"
-             "text that the model was not trained on.\n"},
+             "text that the model was not trained on. --adapter merges a LoRA adapter of peft\n"
+             "into MODEL first.\n"},
     {"generate",
      "thinwire generate [MODEL] [--run MANIFEST] [--prompt TEXT] [--tokens N]\n"
      "                  [-n SAMPLES] [--temperature T] [--top-k K] [--top-p P]\n"
      "                  [--repeat-penalty R] [--seed N] [--part live|anchor]\n"
      "                  [--device DEVICE] [--compute TYPE] [--threads N]\n"
-     "                  [--eos TOKEN] [--json]\n"
+     "                  [--eos TOKEN] [--adapter FOLDER] [--json]\n"
      "\n"
      "Writes text as it is generated, in whole characters; tokens/s at the end go to\n"
      "standard error. MODEL is a file of `thinwire train`, the state folder of a node\n"
@@ -621,6 +622,7 @@ static const struct {
      "  --eos TOKEN          stop at this token, given as text or number (default:\n"
      "                       the tokens that generation_config.json or config.json\n"
      "                       names)\n"
+     "  --adapter FOLDER     merge a LoRA adapter of peft into the model first\n"
      "  --temperature T      0 always takes the likeliest token (0.8)\n"
      "  --top-k K            sample from the K likeliest (40; 0 all)\n"
      "  --top-p P            sample from the fewest tokens that have P of the\n"
@@ -700,6 +702,7 @@ static const struct {
                "                       tokenizer)\n"
                "  --format gguf        one file for llama.cpp and its relatives, with\n"
                "                       vocabulary, merges and chat template\n"
+               "  --adapter FOLDER     a LoRA adapter of peft, merged into the model\n"
                "  --context N          context length to record (default: as in the\n"
                "                       config.json beside FILE of --tokenizer, if it has this\n"
                "                       model; else the manifest's)\n"

@@ -3,8 +3,8 @@
 Each node runs deploy/examples/finetune_lora.py on chats of its own: one creates the run, two join.
 PYTHON has torch, transformers, peft and jinja2. A node whose base model is another is refused. All
 nodes must end with the same adapters, of which one factor was never sent, and with their model
-merged: it loads in transformers with the same logits. WIDTH and LAYERS give the size of the random
-base model, a Qwen3, TOKENS the run's budget.
+merged, by peft and by `export --adapter`: it loads in transformers with the same logits. WIDTH and
+LAYERS give the size of the random base model, a Qwen3, TOKENS the run's budget.
 """
 import json
 import os
@@ -81,6 +81,11 @@ def judge(folder):
     with torch.no_grad():
         apart = float((merged(text).logits - adapted).abs().max())
     assert apart < 1e-3, f"logits of the merged model differ by {apart}"
+    ours = load_file(folder / "ours/model.safetensors")
+    theirs = load_file(folder / "merged/model.safetensors")
+    assert set(ours) == set(theirs)
+    worst = max(float((ours[name] - theirs[name]).abs().max()) for name in theirs)
+    assert worst < 1e-5, f"`export --adapter` and peft differ by {worst}"
     sizes = {factor: sum(x.numel() for name, x in tuned[0].items() if factor in name)
              for factor in ("lora_A", "lora_B")}
     print(f"{sizes['lora_B']} numbers of lora_B, {sizes['lora_A']} of lora_A; logits of the merged "
@@ -162,6 +167,8 @@ def check(library, bin_dir, folder, python, size):
         third = tuners.start(2, "--join", ticket)
         for process in (first, second, third):
             assert process.wait(LONG_S) == 0, f"{process.out.name}: a script failed"
+        call(tuners.environment, bin_dir / "thinwire-engine", "export", folder / "base",
+             "--adapter", folder / "tuned0", "--out", folder / "ours")
         told = call(tuners.environment, python, HERE, "judge", folder)
         print(told)
         sent = int(re.search("^run tuned, ([0-9,]+) parameters", first.out.read_text(),
