@@ -10,8 +10,8 @@
  * non-finite output. Callers divide the work into rows, columns or ranges. Operations that add to a
  * float array (gradients) add its rows in order. A caller that divides columns, or rows into fixed
  * blocks with a partial sum each, thus gets the same bits with any number of threads. Tables may
- * round differently from each other: no result must agree between machines (outer.h, merge.h,
- * mix.h and norm.h must). */
+ * round differently from each other: no result must agree between machines (outer.h, merge.h
+ * and norm.h must). */
 #ifndef TW_KERNELS_OPS_H
 #define TW_KERNELS_OPS_H
 

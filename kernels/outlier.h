@@ -34,7 +34,7 @@ enum {
  * TW_GUARD_REFUSED * sqrt(steps / usual steps) times the usual size. Nobody can prove its steps, so
  * they count up to TW_CLAIM_MEDIANS times the usual steps.
  *
- * With fewer than TW_GUARD_LEAST contributions, none is left out (merger_reduce.c compares them
+ * With fewer than TW_GUARD_LEAST contributions, none is left out (merger.c compares them
  * with earlier merges). If more than half of all contributions are 0, or no larger than rounding
  * errors, the others are left out.
  *
@@ -72,7 +72,7 @@ void tw_guard_scale(float *factors, const double *norms, const uint32_t *steps, 
  * bound is extreme. A small group refuses only extreme results, because one new or returning member
  * can make its honest merge an outlier.
  *
- * Contributions are judged in the same way if there are too few of them for the guard (guard.h),
+ * Contributions are judged in the same way if there are too few of them for the guard,
  * but by tw_outlier_excess. Its d is always 1, because the sender of a refused contribution sends
  * less next time.
  *

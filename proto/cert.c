@@ -178,7 +178,7 @@ struct tw_id tw_certs_admitter(const struct tw_certs *certs) {
 
 enum { REVOKED_AT_COUNT = 4, REVOKED_AT_VERSION = 8, REVOKED_AT_MADE = 16, REVOKED_AT_RUN = 24 };
 
-_Static_assert(REVOKED_AT_RUN + 32 == TW_REVOKED_HEAD_BYTES, "the layout of revoke.h");
+_Static_assert(REVOKED_AT_RUN + 32 == TW_REVOKED_HEAD_BYTES, "the layout in cert.h");
 _Static_assert((int)TW_REVOKED_BYTES_MAX <= (int)TW_CONTROL_BYTES_MAX,
                "a list is one control frame");
 
@@ -316,7 +316,7 @@ enum {
     RECALL_AT_ROUNDS = 88
 };
 
-_Static_assert(RECALL_AT_ROUNDS + 8 == TW_RECALL_TEXT_BYTES, "the layout of recall.h");
+_Static_assert(RECALL_AT_ROUNDS + 8 == TW_RECALL_TEXT_BYTES, "the layout in cert.h");
 
 static const uint8_t recall_magic[4] = {'T', 'W', 'B', '1'};
 static const char recall_domain[] = "thinwire-recall-v1";

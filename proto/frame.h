@@ -28,11 +28,11 @@ enum { TW_WIRE_VERSION = 1 };
 /* Kinds below 0x100 are the control messages of message.h, TWIN and, in runs with an owner, REVOKE,
  * RENEW, CERTS and RECALL. */
 enum tw_frame_kind {
-    TW_FRAME_REVOKE = 24,     /* nodes that the owner revoked: revoke.h */
+    TW_FRAME_REVOKE = 24,     /* nodes that the owner revoked: cert.h */
     TW_FRAME_RENEW = 27,      /* asks for a new certificate; empty */
     TW_FRAME_CERTS = 28,      /* a new certificate and its issuer's certificate: cert.h */
     TW_FRAME_TWIN = 31,       /* two machines may have one key: twin.h */
-    TW_FRAME_RECALL = 35,     /* the owner returns the run to a round: recall.h */
+    TW_FRAME_RECALL = 35,     /* the owner returns the run to a round: cert.h */
     TW_FRAME_CHUNK = 0x100,   /* bulk: 32-byte payload id, u32 chunk index, u32 zero, bytes */
     TW_FRAME_HELLO = 0x200,   /* first frame of each side: daemon/net/handshake.h */
     TW_FRAME_GOODBYE = 0x201, /* last frame: u32 enum tw_status, then a sentence */

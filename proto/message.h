@@ -12,7 +12,8 @@
 #include "base/status.h"
 #include "proto/record.h"
 
-/* X(NAME, value, struct member). Values are the frame kinds of PROTOCOL.md. */
+/* X(NAME, value, struct member). Values are the frame kinds of PROTOCOL.md. The missing ones are
+ * frames of frame.h, so a new message is 36. */
 #define TW_MESSAGE_LIST(X)                                                                         \
     X(STATUS, 1, status)                                                                           \
     X(PEERS, 2, peers)                                                                             \
@@ -50,6 +51,14 @@ enum tw_message_kind {
     TW_MESSAGE_LIST(X)
 #undef X
 };
+
+/* Has a byte for each kind up to the highest one. */
+union tw_message_kinds {
+#define X(name, value, member) char name##_[(value) + 1];
+    TW_MESSAGE_LIST(X)
+#undef X
+};
+enum { TW_MESSAGE_KINDS = sizeof(union tw_message_kinds) };
 
 enum tw_node_state {
     TW_STATE_SOLO,     /* alone in its lineage: ordinary training */

@@ -518,6 +518,24 @@ def check_paths_named(paths):
                     yield path, number, f"{name} is not in the tree"
 
 
+# Files of others, and made-up names.
+FOREIGN = {"llm.c", "a.b.c", "data_common.py", "tcp.h", "omp.h"}
+
+
+def check_files_in_comments(paths):
+    """Source files that a comment names are in the tree."""
+    there = {pathlib.PurePath(path).name for path in paths} | FOREIGN
+    for path in paths:
+        if not path.endswith((*SOURCES, ".h", ".cuh")):
+            continue
+        text = (ROOT / path).read_text(encoding="utf-8")
+        for comment in re.finditer(r"/\*.*?\*/", text, re.S):
+            for name in re.findall(r"[\w./-]+\.(?:c|h|cu|cuh|py)\b", comment.group()):
+                if pathlib.PurePath(name).name not in there:
+                    number = text.count("\n", 0, comment.start()) + 1
+                    yield path, number, f"the comment names {name}, which is not in the tree"
+
+
 def check_archives(build):
     """Nothing in a pure library calls the system, whatever macros and inlines did."""
     if shutil.which("nm") is None:
@@ -697,6 +715,7 @@ def main():
                                               f"{prose.WHATS}: a statement names the noun"))
     findings += check_links(paths)
     findings += check_paths_named(paths)
+    findings += check_files_in_comments(paths)
     findings += check_folders(paths)
     findings += check_order(paths)
     if len(sys.argv) > 1:

@@ -348,7 +348,7 @@ struct tw_peer_net {
     bool is_punched;    /* both nodes dialled at the same time (hole punching) */
     bool has_bulk;
     uint32_t boot;
-    uint64_t features;                /* feature bits of extension.h */
+    uint64_t features;                /* feature bits of hello.h */
     char software[TW_SOFTWARE_BYTES]; /* name of the peer's program, as it announced; or "" */
     char name[TW_NODE_NAME_BYTES];    /* name of the peer, as it announced; or "" */
     struct tw_traffic control, bulk;  /* traffic since peer_up, handshakes included */

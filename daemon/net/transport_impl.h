@@ -145,7 +145,7 @@ struct tw_slot {
     struct tw_conn *bulk_dial; /* dial of the bulk connection that is in progress */
     struct tw_member_row record;
     uint32_t boot;
-    uint64_t features; /* feature bits of extension.h */
+    uint64_t features; /* feature bits of hello.h */
     char software[TW_SOFTWARE_BYTES];
     char name[TW_NODE_NAME_BYTES];
     uint32_t secret; /* index in transport->secrets that proved the link */

@@ -107,7 +107,7 @@ static inline void tw_tile_multiply(float *y, const float *a, const float *b,
 /* ---- blocks of queries and keys ------------------------------------------------------------- */
 
 /* Shared parts of the attention passes: sizes of one key/value head, and packing of
- * its rows into units (tile.h) before multiplication.
+ * its rows into units before multiplication.
  *
  * Scores are stored transposed, (keys, queries): a vector holds one key and TW_VEC queries. A
  * softmax thus needs no sum across a vector, and only blocks of queries must be transposed. */

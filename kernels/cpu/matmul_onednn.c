@@ -148,7 +148,7 @@ static bool layout_matrix(struct tw_onednn_layout *layout, uint64_t rows, uint64
     return is_done(tw_onednn_layout_strided(layout, dims, data_type(type), strides));
 }
 
-/* Describes a packed b for bf16 kernels (matmul_packed.h). */
+/* Describes a packed b for bf16 kernels. */
 static bool layout_packed(struct tw_onednn_layout *layout, uint64_t k, uint64_t columns) {
     const dnnl_dims_t dims = {(dnnl_dim_t)k, (dnnl_dim_t)columns};
     return is_done(tw_onednn_layout_tagged(layout, dims, dnnl_bf16, dnnl_BA16a64b2a));

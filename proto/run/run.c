@@ -50,23 +50,9 @@ static void put_line(struct text *text, const struct tw_run_key *key, const stru
     put(text, "\n");
 }
 
-static bool is_momentum_type(const struct tw_run_key *key) {
-    return strcmp(key->name, "sync.momentum_type") == 0;
-}
-
-static bool is_loss(const struct tw_run_key *key) {
-    return strcmp(key->name, "data.loss") == 0;
-}
-
-static bool is_jury(const struct tw_run_key *key) {
-    return strcmp(key->name, "sync.jury") == 0;
-}
-
-/* Runs of before these three keys keep their text, and so their id. */
+/* Returns whether the canonical text omits the key. */
 static bool is_unsaid(const struct tw_run_key *key, const struct tw_run *run) {
-    if (is_loss(key)) return run->data.loss == TW_LOSS_ALL;
-    if (is_jury(key)) return run->sync.jury_millionths == 0;
-    return is_momentum_type(key) && run->sync.momentum_type == TW_MOMENTUM_TYPE_FLOAT32;
+    return key->is_later && tw_run_key_is_least(key, run);
 }
 
 void tw_run_encode(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out) {
@@ -177,9 +163,7 @@ static enum tw_status check_end(const struct lines *lines, const struct tw_run *
     uint32_t i = 0, first = 0, last = 0, keys_count;
     const struct tw_run_key *keys = tw_run_keys(&keys_count);
     for (; i < keys_count; i++) {
-        const bool is_optional = tw_run_is_for_engine(&keys[i], run) ||
-                                 is_momentum_type(&keys[i]) || is_jury(&keys[i]) ||
-                                 is_loss(&keys[i]);
+        const bool is_optional = tw_run_is_for_engine(&keys[i], run) || keys[i].is_later;
         if (lines->of_key[i] == 0 && is_optional) continue;
         if (lines->of_key[i] == 0 || (first > 0 && lines->of_key[i] < lines->of_key[last])) break;
         last = i;

@@ -100,7 +100,7 @@ struct tw_run {
     struct {
         enum tw_family family;
         char tensors[TW_TENSORS_TEXT_BYTES]; /* family tensors: list of names and shapes
-                                                (tensor_list.h); else empty */
+                                                (layout.h); else empty */
         struct tw_id base; /* hash of the frozen weights below the run's tensors; zero = any */
         uint32_t layers, width, heads;
         uint32_t kv_heads, head_size, ffn; /* 0 = the family's default: tw_run_shape */
@@ -210,11 +210,11 @@ struct tw_run_shape {
 struct tw_run_shape tw_run_shape(const struct tw_run *run);
 
 /* Sets data.tokenizer, and every model.* key except the seed, to a well-known shape such as
- * "gpt2-124m" or "llama-1b": run_model.c. Returns TW_CONFIG for an unknown name and leaves *run
+ * "gpt2-124m" or "llama-1b". Returns TW_CONFIG for an unknown name and leaves *run
  * unchanged. */
 enum tw_status tw_run_apply_model(struct tw_run *run, const char *name, struct tw_error *err);
 
-/* Turns the run into a run of any model: family tensors, with this list of tensors (tensor_list.h).
+/* Turns the run into a run of any model: family tensors, with this list of tensors (layout.h).
  * Keys that only this project's engine reads are set to their least accepted values. On failure
  * returns TW_CONFIG, names the entry and leaves *run unchanged. */
 enum tw_status tw_run_apply_tensors(struct tw_run *run, const char *tensors, struct tw_error *err);
@@ -229,7 +229,7 @@ void tw_run_fit_warmup(struct tw_run *run);
 
 struct tw_layout;
 
-/* Returns Muon's arithmetic as a share of the rest of a step (run_optimizer.c); about 5 * n / B for
+/* Returns Muon's arithmetic as a share of the rest of a step (run_preset.c); about 5 * n / B for
  * matrices of (n, n) and B tokens a step. `layout` is the run's. 0 for a run of any model. */
 double tw_run_muon_cost(const struct tw_run *run, const struct tw_layout *layout);
 

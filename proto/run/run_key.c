@@ -44,10 +44,13 @@ static const char *const paces[] = {"steps", "clock", NULL};
 static const char *const admissions[] = {"secret", "open", "owner", NULL};
 
 #define AT(member) (uint32_t) offsetof(struct tw_run, member)
-#define ENUM(key, member, list, text)                                                              \
-    { key, text, TW_RUN_ENUM, AT(member), 0, sizeof(list) / sizeof((list)[0]) - 2, list }
+#define ENUM_ROW(key, member, list, text, is_later)                                                \
+    { key, text, TW_RUN_ENUM, AT(member), 0, sizeof(list) / sizeof((list)[0]) - 2, list, is_later }
+#define ENUM(key, member, list, text) ENUM_ROW(key, member, list, text, false)
+#define NUMBER_ROW(key, kind, member, min, max, text, is_later)                                    \
+    { key, text, kind, AT(member), min, max, NULL, is_later }
 #define NUMBER(key, kind, member, min, max, text)                                                  \
-    { key, text, kind, AT(member), min, max, NULL }
+    NUMBER_ROW(key, kind, member, min, max, text, false)
 
 static const struct tw_run_key keys[] = {
     NUMBER("run.name", TW_RUN_NAME, name, 1, 63, "name of the run, for people"),
@@ -106,8 +109,9 @@ static const struct tw_run_key keys[] = {
     NUMBER(
         "data.curriculum", TW_RUN_REAL, data.curriculum_millionths, 0, MILLION,
         "share of a node's planned tokens over which its windows go from easy to hard; 0 is none"),
-    ENUM("data.loss", data.loss, losses,
-         "tokens whose loss counts; answers: those of the assistant, in a dataset of chats"),
+    ENUM_ROW("data.loss", data.loss, losses,
+             "tokens whose loss counts; answers: those of the assistant, in a dataset of chats",
+             true),
 
     NUMBER("train.batch", TW_RUN_U32, train.batch, 1, 65536, "sequences per inner step and node"),
     NUMBER("train.tokens", TW_RUN_TOKENS, train.tokens, 1, tokens_max,
@@ -174,9 +178,11 @@ static const struct tw_run_key keys[] = {
            "momentum of the outer step, once sync.outer_ramp is over"),
     NUMBER("sync.outer_ramp", TW_RUN_U32, sync.outer_ramp, 0, 1000000,
            "outer steps of a fragment over which its momentum rises from 0"),
-    ENUM("sync.momentum_type", sync.momentum_type, momentum_types,
-         "how nodes keep the outer momentum; auto: float32, or not at all where the rule has none; "
-         "bf16: in half the memory; float32: by every rule"),
+    ENUM_ROW(
+        "sync.momentum_type", sync.momentum_type, momentum_types,
+        "how nodes keep the outer momentum; auto: float32, or not at all where the rule has none; "
+        "bf16: in half the memory; float32: by every rule",
+        true),
     NUMBER("sync.lead", TW_RUN_REAL, sync.lead_millionths, 0, MILLION,
            "group: share of AdamW's first moment that a merge replaces by the common direction of "
            "all nodes"),
@@ -206,9 +212,11 @@ static const struct tw_run_key keys[] = {
     NUMBER("sync.grace", TW_RUN_DURATION, sync.grace_ms, 0, HOUR_MS,
            "longest wait for late contributors"),
     NUMBER("sync.members", TW_RUN_U32, sync.members, 2, TW_MEMBERS_MAX, "most nodes in the group"),
-    NUMBER("sync.jury", TW_RUN_REAL, sync.jury_millionths, 0, MILLION,
-           "share of contributions of which another node checks that they were trained on their "
-           "sender's part of the data; 0 is none"),
+    NUMBER_ROW(
+        "sync.jury", TW_RUN_REAL, sync.jury_millionths, 0, MILLION,
+        "share of contributions of which another node checks that they were trained on their "
+        "sender's part of the data; 0 is none",
+        true),
 
     ENUM("security.admission", security.admission, admissions,
          "nodes that may join; secret: holders of the run secret, open: all, owner: nodes with a "
@@ -379,6 +387,12 @@ void tw_run_key_set_least(const struct tw_run_key *key, struct tw_run *run) {
 
 bool tw_run_key_is_least(const struct tw_run_key *key, const struct tw_run *run) {
     return load(key, run) == key->min;
+}
+
+const char *tw_run_key_word(const char *name, const struct tw_run *run) {
+    const struct tw_run_key *const key = tw_run_key_find(name);
+    TW_ASSERT(key != NULL && key->kind == TW_RUN_ENUM);
+    return key->names[load(key, run)];
 }
 
 static const struct tw_unit *units_of(enum tw_run_kind kind) {

@@ -43,7 +43,7 @@ enum tw_run_kind {
     TW_RUN_REAL,     /* uint32_t millionths; a run file may say 5% */
     TW_RUN_DURATION, /* uint32_t milliseconds; written in seconds: 1.5s */
     TW_RUN_SHA256,   /* struct tw_id; zero is `any` */
-    TW_RUN_TENSORS,  /* char[TW_TENSORS_TEXT_BYTES]: tensor_list.h; empty is `none` */
+    TW_RUN_TENSORS,  /* char[TW_TENSORS_TEXT_BYTES]: layout.h; empty is `none` */
 };
 
 enum {
@@ -57,6 +57,8 @@ struct tw_run_key {
     uint32_t offset;          /* offset in struct tw_run */
     uint64_t min, max;        /* range in the stored unit; unused by NAME, SHA256 and TENSORS */
     const char *const *names; /* ENUM: names in order of their values, then NULL */
+    bool is_later; /* runs of before this key exist: at its least value the canonical text omits it,
+                      so they keep their text, and with it their id */
 };
 
 /* The table, in canonical order. Static storage. */
@@ -75,6 +77,10 @@ void tw_run_key_accepts(const struct tw_run_key *key, char text[160]);
 /* Writes the key's value in *run as canonical text. */
 void tw_run_key_format(const struct tw_run_key *key, const struct tw_run *run,
                        char text[TW_RUN_VALUE_BYTES]);
+
+/* Returns the word of a key of the kind ENUM, such as "llama" for "model.family". Static storage.
+ */
+const char *tw_run_key_word(const char *name, const struct tw_run *run);
 
 /* Returns the first key whose values in a and b differ; NULL if the runs are equal. */
 const struct tw_run_key *tw_run_key_differing(const struct tw_run *a, const struct tw_run *b);

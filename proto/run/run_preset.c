@@ -505,7 +505,7 @@ static void yield_weights(struct tw_run *run, const struct preset *row) {
 }
 
 /* Resets the keys of the preset's row that contradict a topology, rule or codec in the run file.
- * run_sync.c then refuses only contradictions between keys that a person wrote. Returns the row
+ * run_check.c then refuses only contradictions between keys that a person wrote. Returns the row
  * that gives overlap and outer constants. */
 static const struct preset *yield(struct tw_run *run, const struct preset *row) {
     enum { MILLION = 1000000, FEEDBACK = 950000, HALF = 500000 };

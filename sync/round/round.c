@@ -153,7 +153,7 @@ bool tw_account_commit(struct tw_node *node, const struct tw_record *record) {
 uint64_t tw_round_keep(const struct tw_node *node) {
     /* Results are kept for four outer steps of each fragment. A node that missed them replays them
      * instead of fetching (phi, u), which has eight times the bytes. The bounds are the payload
-     * table, and memory (kept.h). */
+     * table, and memory (tw_progress_kept). */
     uint64_t rounds = 4 * (uint64_t)node->cfg.fragments_count;
     const uint64_t owners_count = node->round.owners_count > 0 ? node->round.owners_count : 1;
     const uint64_t rows = TW_PAYLOADS_MAX / 2 / owners_count;
@@ -707,7 +707,7 @@ static bool has_signed_before(const struct tw_node *node) {
            !node->round.is_reduced;
 }
 
-/* Announces our result once it is on disk that we signed one (vote.c). */
+/* Announces our result once it is on disk that we signed one (acceptor.c). */
 static void announce_own(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t part = (uint32_t)round->self_part;

@@ -43,7 +43,7 @@ PORT = 4747
 PLANS = ("1 public + 2 cone", "2 public + 6 cone", "1 public + 3 cone")
 MODEL = {"model.layers": 2, "model.width": 64, "model.heads": 2, "model.context": 64,
          "train.batch": 8}
-EVENTS = ("contribution_refused", "contribution_scaled", "result_large",
+EVENTS = ("contribution_refused", "input_scaled", "result_large",
           "peer_refused", "peer_out_of_line", "round_forged", "two_faced", "lineage_left",
           "owner_struck",
           "partner_struck", "misbehaved", "left_out", "anchor_differs", "peer_dead", "not_encoded",

@@ -1,4 +1,4 @@
-/* Tests of proto/control.c and control_decode.c. */
+/* Tests of proto/control.c. */
 #include "tests/test.h"
 
 #include "proto/control.h"

@@ -10,11 +10,11 @@
 #include "sync/node.h"
 #include "tests/sim/options.h"
 
-/* Columns of the histogram: event kinds, then message kinds 1 to 31, of which some are unused. */
+/* Columns of the histogram: event kinds, then message kinds, of which some are unused. */
 enum {
     TW_SIM_STATES = 4,
     TW_SIM_MESSAGES = TW_EV_REFUSED + 1,
-    TW_SIM_EVENTS = TW_SIM_MESSAGES + TW_MSG_EVIDENCE + 1, /* the highest kind */
+    TW_SIM_EVENTS = TW_SIM_MESSAGES + TW_MESSAGE_KINDS,
     TW_SIM_TRIES = 12,
 };
 

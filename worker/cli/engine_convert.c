@@ -9,6 +9,7 @@
 #include "base/nearest.h"
 #include "base/page.h"
 #include "base/units.h"
+#include "proto/run/run_key.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/files/gguf_write.h"
 #include "worker/files/hf_config.h"
@@ -176,7 +177,7 @@ static void tell_import(const struct convert *convert, const struct tw_run *run,
         return;
     }
     (void)printf("%s: %s, %u layer%s, width %u, %s parameters\n", run->name,
-                 run->model.family == TW_FAMILY_GPT2 ? "gpt2" : "llama", run->model.layers,
+                 tw_run_key_word("model.family", run), run->model.layers,
                  tw_units_s(run->model.layers), run->model.width,
                  tw_units_short(count, (double)params));
     (void)printf("weights   %s (%s)\n", convert->out, tw_units_bytes(size, (double)bytes));

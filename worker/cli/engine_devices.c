@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "base/units.h"
 #include "proto/run/layout.h"
+#include "proto/run/run_key.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/engine/devices.h"
 #include "worker/learn/worker_weight.h"
@@ -110,15 +111,11 @@ static enum tw_status measure_memory(struct engine_bench *bench, struct row *row
     return status == TW_NOMEM ? TW_OK : status;
 }
 
-static const char *family_name(const struct tw_run *run) {
-    return run->model.family == TW_FAMILY_GPT2 ? "gpt2" : "llama";
-}
-
 static void print(const struct tw_run *run, const struct row *row) {
     char params[TW_UNITS_BYTES], memory[TW_UNITS_BYTES];
-    (void)printf("%-15s %-6s %6s %6u %6u %7u %8u %9s%s\n", row->name, family_name(run),
-                 tw_units_short(params, (double)row->params), run->model.layers, run->model.width,
-                 run->model.context, run->model.vocab,
+    (void)printf("%-15s %-6s %6s %6u %6u %7u %8u %9s%s\n", row->name,
+                 tw_run_key_word("model.family", run), tw_units_short(params, (double)row->params),
+                 run->model.layers, run->model.width, run->model.context, run->model.vocab,
                  tw_units_bytes(memory, (double)row->training.total),
                  row->does_fit ? "" : "  more than there is");
 }
@@ -131,9 +128,9 @@ static void print_models_json(const struct tw_run *run, const struct row *row, b
         "\"trainer_host_bytes\": %llu, "
         "\"adamw_fp32_bytes\": %llu, \"adamw_bf16_bytes\": %llu, \"lora_params\": %llu, "
         "\"lora_host_bytes\": %llu, \"lora_device_bytes\": %llu}",
-        is_first ? "[" : ",", row->name, family_name(run), (unsigned long long)row->params,
-        run->model.layers, run->model.width, run->model.context, run->model.vocab,
-        (unsigned long long)row->training.total, row->does_fit ? "true" : "false",
+        is_first ? "[" : ",", row->name, tw_run_key_word("model.family", run),
+        (unsigned long long)row->params, run->model.layers, run->model.width, run->model.context,
+        run->model.vocab, (unsigned long long)row->training.total, row->does_fit ? "true" : "false",
         (unsigned long long)row->trainers.daemon, (unsigned long long)row->trainers.lean,
         (unsigned long long)row->trainers.host, (unsigned long long)row->trainers.fp32,
         (unsigned long long)row->trainers.bf16, (unsigned long long)row->trainers.lora_params,

@@ -434,7 +434,7 @@ enum tw_status engine_check_tokenizer(const struct engine_options *options, stru
     TW_TRY(tw_dataset_read(options->data, &dataset, &digest, err));
     free(dataset.shards);
     dataset.shards = NULL;
-    /* A dataset of bytes has no tokenizer to compare: dataset_run.h checks it. */
+    /* A dataset of bytes has no tokenizer to compare: the opening of its data checks it. */
     if (tw_id_is_zero(&dataset.tokenizer)) return TW_OK;
     const char *const models[] = {options->file, options->from};
     for (unsigned i = 0; i < 2; i++) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "proto/run/run_key.h"
 #include "worker/engine/peak.h"
 #include "worker/support/utf8.h"
 
@@ -25,16 +26,6 @@ static double now_s(void) {
 /* ---- before the start ---------------------------------------------------------------------------
  */
 
-static const char *family_name(enum tw_family family) {
-    return family == TW_FAMILY_GPT2 ? "gpt2" : "llama";
-}
-
-static const char *schedule_name(enum tw_schedule schedule) {
-    return schedule == TW_SCHEDULE_COSINE ? "cosine"
-           : schedule == TW_SCHEDULE_WSD  ? "wsd"
-                                          : "linear";
-}
-
 void tw_train_report_run(const struct tw_run *run, const struct tw_layout *layout,
                          const char *data_path, const struct tw_data *data, uint64_t steps) {
     char params[TW_UNITS_BYTES], tokens[TW_UNITS_BYTES], count[TW_UNITS_BYTES],
@@ -44,7 +35,7 @@ void tw_train_report_run(const struct tw_run *run, const struct tw_layout *layou
     (void)fprintf(stderr,
                   "%s\n"
                   "  Model       %s, %" PRIu32 " layer%s of width %" PRIu32 ", %" PRIu32 " head%s",
-                  run->name, family_name(run->model.family), run->model.layers,
+                  run->name, tw_run_key_word("model.family", run), run->model.layers,
                   tw_units_s(run->model.layers), run->model.width, shape.heads,
                   tw_units_s(shape.heads));
     if (shape.kv_heads != shape.heads) (void)fprintf(stderr, " on %" PRIu32, shape.kv_heads);
@@ -54,9 +45,8 @@ void tw_train_report_run(const struct tw_run *run, const struct tw_layout *layou
     (void)fprintf(stderr,
                   "  Training    %s, %s schedule to %.3g; the run plans %s tokens\n"
                   "              %s steps of %s tokens (%" PRIu32 " x %" PRIu32 ")\n",
-                  run->train.optimizer == TW_OPTIMIZER_MUON ? "muon" : "adamw",
-                  schedule_name(run->train.schedule), run->train.lr_millionths / 1e6,
-                  tw_units_short(tokens, (double)run->train.tokens),
+                  tw_run_key_word("train.optimizer", run), tw_run_key_word("train.schedule", run),
+                  run->train.lr_millionths / 1e6, tw_units_short(tokens, (double)run->train.tokens),
                   tw_units_count(count, (double)steps), tw_units_count(batch, (double)step_tokens),
                   run->train.batch, run->model.context);
     (void)fprintf(stderr, "  Data        %s, %s\n              %s tokens to train on, %s held out",
@@ -104,7 +94,7 @@ void tw_train_report_plan_json(const struct tw_run *run, const struct tw_layout 
                  ", \"engine\": \"%s\", \"compute\": \"%s\", \"threads\": %" PRIu32
                  ", \"micro_batch\": %" PRIu32 ", \"recompute\": %s, \"peak_flops_per_s\": %.6g, "
                  "\"flops_per_token\": %" PRIu64 ", ",
-                 run->name, family_name(run->model.family), layout->params, engine,
+                 run->name, tw_run_key_word("model.family", run), layout->params, engine,
                  plan->type == TW_BF16 ? "bf16" : "fp32", plan->threads, plan->micro_batch,
                  plan->is_recomputed ? "true" : "false", peak, tw_engine_flops_token(run));
     (void)printf("\"memory_bytes\": {\"parameters\": %" PRIu64 ", \"gradients\": %" PRIu64

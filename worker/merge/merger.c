@@ -137,7 +137,7 @@ static void guarded_note(struct tw_merger *merger, const struct tw_wmsg_reduce *
         if (factors[i] == 1.0f) continue;
         const uint64_t count = ++merger->guarded_count;
         if ((count & (count - 1)) != 0) continue;
-        tw_log(TW_LOG_WARN, factors[i] == 0.0f ? "contribution_refused" : "contribution_scaled",
+        tw_log(TW_LOG_WARN, factors[i] == 0.0f ? "input_refused" : "input_scaled",
                "round=%" PRIu64
                " part=%u input=%u inputs=%u norm=%.4g steps=%u factor=%.3f count=%" PRIu64,
                request->round, request->part, i, request->inputs_count, sized->norms[i],

@@ -44,7 +44,7 @@
  * refused: a machine that took one step meets others that took many. A median of 0 is treated
  * likewise. The bounds also use D_own, because in a warm-up all sizes grow manyfold, faster than a
  * median follows. The guard of a group scales above factor 2, this one above 3, because a partner's
- * step count is unknown: nine times as many steps go 3 times as far (guard.h). Distance alone is
+ * step count is unknown: nine times as many steps go 3 times as far (outlier.h). Distance alone is
  * not misbehaviour: a node returning from a partition of an hour is far away too, and merging pulls
  * it back.
  *

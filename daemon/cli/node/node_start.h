@@ -10,7 +10,7 @@
 enum tw_status cli_line_check(const struct tw_config *config, struct tw_egress *egress,
                               struct tw_error *err);
 
-/* Tries to listen on an address for a moment. is_one_of_many, is_loopback_only: see listen.h.
+/* Tries to listen on an address for a moment. is_one_of_many, is_loopback_only: see socket.h.
  * Returns TW_CONFIG if it is not an address, or not loopback where only loopback is allowed.
  * Returns TW_IO if it is in use, not of this machine, or not permitted. */
 enum tw_status cli_listen_check(const char *address, const struct tw_egress *egress,
