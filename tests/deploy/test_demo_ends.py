@@ -50,8 +50,8 @@ def check(holds, sentence):
 
 
 def wait_for(condition):
-    """Whether the condition came to hold within a minute."""
-    for _ in range(600):
+    """Whether the condition came to hold within five minutes."""
+    for _ in range(3000):
         if condition():
             return True
         time.sleep(0.1)
