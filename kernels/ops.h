@@ -147,8 +147,8 @@ struct tw_ops {
      * y may be x if no backward pass follows. Adding the bias in the same pass was no faster,
      * because the block of rows is in the cache. */
     void (*gelu)(void *y, const void *x, size_t n);
-    /* dy (n) *= gelu'(x) */
-    void (*gelu_backward)(void *dy, const void *x, size_t n);
+    /* dy (n) *= gelu'(x), and y (n) = gelu(x) again, from one exponential */
+    void (*gelu_backward)(void *dy, void *y, const void *x, size_t n);
 
     /* SwiGLU, arXiv 2002.05202: x (rows, 2 * n) holds gate | up; y (rows, n) = silu(gate) * up,
      * silu(g) = g / (1 + e^-g) */

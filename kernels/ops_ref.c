@@ -129,7 +129,8 @@ void TW_REF(gelu)(void *y, const void *x, size_t n) {
     }
 }
 
-void TW_REF(gelu_backward)(void *dy, const void *x, size_t n) {
+void TW_REF(gelu_backward)(void *dy, void *y, const void *x, size_t n) {
+    TW_REF(gelu)(y, x, n);
     for (size_t i = 0; i < n; i++) {
         const double t = ref_get(x, i);
         const double h = tanh(SQRT_2_OVER_PI * (t + 0.044715 * t * t * t));

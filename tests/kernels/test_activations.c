@@ -23,17 +23,18 @@ static void check_gelu(const struct tw_ops *ops, struct tw_rng *rng) {
         const size_t n = (size_t)ROWS * sizes[s];
         void *x = act_new(ops, rng, n, 3.0f);
         void *y = act_new(ops, rng, n, 1.0f), *dy = act_new(ops, rng, n, 1.0f);
-        void *d = act_copy(ops, dy, n);
+        void *d = act_copy(ops, dy, n), *again = act_copy(ops, dy, n);
         ops->gelu(y, x, n);
-        ops->gelu_backward(d, x, n);
+        ops->gelu_backward(d, again, x, n);
         for (size_t i = 0; i < n; i++) {
             const double t = act_get(ops, x, i), up = act_get(ops, dy, i);
             assert_act(ops, "gelu", y, i, gelu(t), 1e-6, fabs(gelu(t)) + 0.05);
+            assert_act(ops, "gelu again", again, i, gelu(t), 1e-6, fabs(gelu(t)) + 0.05);
             assert_act(ops, "gelu'", d, i, up * slope(gelu, t), 3e-6, fabs(up));
         }
         ops->gelu(x, x, n); /* in place */
         assert_memory_equal(x, y, n * ops->type_bytes);
-        free(x), free(y), free(dy), free(d);
+        free(x), free(y), free(dy), free(d), free(again);
     }
 }
 
@@ -42,17 +43,18 @@ static void check_gelu_far_out(const struct tw_ops *ops, struct tw_rng *rng) {
     for (size_t i = 0; i < 8; i++) {
         for (size_t n = 1; n <= 33; n += 32) { /* alone, and in the middle of vectors */
             void *x = calloc(n, sizeof(float)), *y = calloc(n, sizeof(float));
-            void *d = calloc(n, sizeof(float));
-            assert_true(x != NULL && y != NULL && d != NULL);
+            void *d = calloc(n, sizeof(float)), *again = calloc(n, sizeof(float));
+            assert_true(x != NULL && y != NULL && d != NULL && again != NULL);
             const size_t place = n / 2;
             act_put(ops, x, place, at[i]);
             act_put(ops, d, place, 1.0f);
             ops->gelu(y, x, n);
-            ops->gelu_backward(d, x, n);
+            ops->gelu_backward(d, again, x, n);
             const double t = act_get(ops, x, place);
             assert_act(ops, "gelu", y, place, t > 0.0 ? t : 0.0, 1e-6, 1.0);
+            assert_act(ops, "gelu again", again, place, t > 0.0 ? t : 0.0, 1e-6, 1.0);
             assert_act(ops, "gelu'", d, place, t > 0.0 ? 1.0 : t < 0.0 ? 0.0 : 0.5, 1e-6, 1.0);
-            free(x), free(y), free(d);
+            free(x), free(y), free(d), free(again);
         }
     }
 }
@@ -67,7 +69,8 @@ static void check_not_finite(const struct tw_ops *ops, struct tw_rng *rng) {
             ops->gelu(y, x, 37);
             assert_true(!isfinite(act_get(ops, y, place)));
             assert_true(isfinite(act_get(ops, y, 18)));
-            ops->gelu_backward(d, x, 37);
+            ops->gelu_backward(d, y, x, 37);
+            assert_true(!isfinite(act_get(ops, y, place)));
             assert_true(!isfinite(act_get(ops, d, place)));
             assert_true(isfinite(act_get(ops, d, 18)));
             ops->swiglu(y, x, 1, 37);
@@ -106,17 +109,20 @@ static void check_cut(const struct tw_ops *ops, struct tw_rng *rng) {
     enum { N = 100, CUT = 37 };
     void *x = act_new(ops, rng, N, 2.0f), *d[2], *y[2];
     for (int i = 0; i < 2; i++) d[i] = act_copy(ops, x, N), y[i] = act_copy(ops, x, N);
+    void *again[2];
+    for (int i = 0; i < 2; i++) again[i] = act_copy(ops, x, N);
     ops->gelu(y[0], x, N);
-    ops->gelu_backward(d[0], x, N);
+    ops->gelu_backward(d[0], again[0], x, N);
     const size_t at = CUT * (size_t)ops->type_bytes;
     ops->gelu(y[1], x, CUT);
     ops->gelu((char *)y[1] + at, (char *)x + at, N - CUT);
-    ops->gelu_backward(d[1], x, CUT);
-    ops->gelu_backward((char *)d[1] + at, (char *)x + at, N - CUT);
+    ops->gelu_backward(d[1], again[1], x, CUT);
+    ops->gelu_backward((char *)d[1] + at, (char *)again[1] + at, (char *)x + at, N - CUT);
     assert_memory_equal(y[0], y[1], N * ops->type_bytes);
     assert_memory_equal(d[0], d[1], N * ops->type_bytes);
+    assert_memory_equal(again[0], again[1], N * ops->type_bytes);
     free(x);
-    for (int i = 0; i < 2; i++) free(d[i]), free(y[i]);
+    for (int i = 0; i < 2; i++) free(d[i]), free(y[i]), free(again[i]);
 }
 
 TABLES_TEST(gelu_and_its_slope_are_what_double_says, check_gelu)

@@ -644,17 +644,17 @@ static void feed_block(const struct tw_pass *pass, uint32_t layer, uint32_t bloc
     float *partial = clear_partial(pass, 1, block);
     void *up = element_at(pass, slot->up, first * shape->up_width);
     void *dup = element_at(pass, model->dup, first * shape->up_width);
+    void *act = element_at(pass, model->act, first * shape->ffn);
     void *middle = element_at(pass, slot->middle, at);
     void *dy = stream(pass, layer + 1, first), *dx = stream(pass, layer, first);
     void *scratch = scratch_of(pass, thread);
 
-    activate(pass, element_at(pass, model->act, first * shape->ffn), up, rows);
-    lap(pass, thread, TW_PROFILE_ACTIVATION);
     tw_linear_backward(pass, &weights->down, shape->is_gated ? scratch : dup, dy, rows, thread);
     if (shape->is_gated) {
+        ops->swiglu(act, up, rows, shape->ffn);
         ops->swiglu_backward(dup, scratch, up, rows, shape->ffn);
     } else {
-        ops->gelu_backward(dup, up, (size_t)rows * shape->ffn);
+        ops->gelu_backward(dup, act, up, (size_t)rows * shape->ffn);
     }
     lap(pass, thread, TW_PROFILE_ACTIVATION_BACKWARD);
     tw_linear_backward(pass, &weights->up, scratch, dup, rows, thread);
