@@ -29,6 +29,9 @@ struct out {
             Thinwire__ContribPart parts[TW_PARTS_MAX], *list[TW_PARTS_MAX];
         } contrib;
         struct {
+            Thinwire__CrewRow rows[TW_CREW_MAX], *list[TW_CREW_MAX];
+        } crew;
+        struct {
             Thinwire__Contributor contributors[TW_MEMBERS_MAX], *list[TW_MEMBERS_MAX];
         } result;
         struct {
@@ -265,8 +268,41 @@ static enum tw_status get_parts(const Thinwire__Contrib *from, struct tw_msg_con
     X(NUMBER, fragment_tokens)                                                                     \
     X(NUMBER, fragment_steps)                                                                      \
     X(NUMBER, cursor)                                                                              \
+    X(NUMBER, crew_count)                                                                          \
+    X(BYTES_OR_NONE_AS, crew_root, crew_root.bytes)                                                \
     X(BYTES_OR_NONE, signature)
 MESSAGE(contrib, Contrib, CONTRIB, CONTRIB_FIELDS)
+
+#define GATHER_FIELDS(X) X(ID, lineage) X(NUMBER, round)
+MESSAGE(gather, Gather, GATHER, GATHER_FIELDS)
+
+static void put_crew(const struct tw_msg_crew *from, Thinwire__Crew *to, struct out *out) {
+    for (uint32_t i = 0; i < from->rows_count; i++) {
+        Thinwire__CrewRow *const row = out->of.crew.list[i] = &out->of.crew.rows[i];
+        thinwire__crew_row__init(row);
+        row->key = from->rows[i].key;
+        row->leaf = borrow(from->rows[i].leaf.bytes, sizeof(from->rows[i].leaf.bytes));
+    }
+    to->n_rows = from->rows_count;
+    to->rows = out->of.crew.list;
+}
+
+static enum tw_status get_crew(const Thinwire__Crew *from, struct tw_msg_crew *to,
+                               struct tw_error *err) {
+    TW_TRY(check_count("rows", from->n_rows, TW_CREW_MAX, err));
+    to->rows_count = (uint32_t)from->n_rows;
+    for (size_t i = 0; i < from->n_rows; i++) {
+        to->rows[i].key = from->rows[i]->key;
+        TW_TRY(get_bytes("rows.leaf", &from->rows[i]->leaf, to->rows[i].leaf.bytes, 32, err));
+    }
+    return TW_OK;
+}
+
+#define CREW_FIELDS(X) X(BY, crew) X(ID, lineage) X(NUMBER, round) X(ID, head) X(ID, parts_root)
+MESSAGE(crew, Crew, CREW, CREW_FIELDS)
+
+#define CREW_GET_FIELDS(X) X(ID, lineage) X(NUMBER, round) X(ID, head) X(ID, root)
+MESSAGE(crew_get, CrewGet, CREW_GET, CREW_GET_FIELDS)
 
 #define CONTRIBUTOR_FIELDS(X)                                                                      \
     X(NUMBER, member_idx)                                                                          \

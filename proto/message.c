@@ -61,6 +61,9 @@ static enum tw_status check_contrib(const struct tw_message *message, struct tw_
     const struct tw_msg_contrib *contrib = &message->u.contrib;
     if (contrib->parts_count == 0 || contrib->parts_count > TW_PARTS_MAX)
         return bad(message, "parts", err);
+    if (contrib->crew_count > TW_CREW_MAX ||
+        (contrib->crew_count == 0) != tw_id_is_zero(&contrib->crew_root))
+        return bad(message, "crew_count", err);
     for (uint32_t k = 0; k < contrib->parts_count; k++) {
         if (contrib->bytes[k] > TW_PAYLOAD_BYTES_MAX) return bad(message, "parts.bytes", err);
     }
@@ -227,7 +230,13 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
     case TW_MSG_JOIN:
     case TW_MSG_PREPARE:
     case TW_MSG_LOG_GET:
+    case TW_MSG_GATHER:
+    case TW_MSG_CREW_GET:
     case TW_MSG_LOG_NONE: return TW_OK;
+    case TW_MSG_CREW:
+        if (message->u.crew.rows_count == 0 || message->u.crew.rows_count > TW_CREW_MAX)
+            return bad(message, "rows", err);
+        return TW_OK;
     case TW_MSG_MISSING:
         if (message->u.missing.retry_s > TW_RETRY_S_MAX) return bad(message, "retry_s", err);
         return TW_OK;

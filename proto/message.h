@@ -44,7 +44,10 @@
     X(RELAY_CALL, 30, relay_call)                                                                  \
     X(PUNCH, 32, punch)                                                                            \
     X(LOCK, 33, lock)                                                                              \
-    X(EVIDENCE, 34, evidence)
+    X(EVIDENCE, 34, evidence)                                                                      \
+    X(GATHER, 36, gather)                                                                          \
+    X(CREW, 37, crew)                                                                              \
+    X(CREW_GET, 38, crew_get)
 
 enum tw_message_kind {
 #define X(name, value, member) TW_MSG_##name = (value),
@@ -146,6 +149,33 @@ struct tw_msg_contrib {
     uint32_t bytes[TW_PARTS_MAX];
     uint8_t signature[TW_SIGNATURE_BYTES]; /* the sender's signature of tw_contributor_text; zero if
                                               it has no contribution */
+    /* Of a head: number of nodes whose work this is the mean of, and tw_crew_root of their rows; 0
+     * and zero: the work of the sender alone. */
+    uint32_t crew_count;
+    struct tw_id crew_root;
+};
+
+/* From a head to its hands: "send me your work for this round now". */
+struct tw_msg_gather {
+    struct tw_id lineage;
+    uint64_t round;
+};
+
+/* The nodes whose work a head contributes to a round. With the head's row in the record of the
+ * round, it proves which work is in the merge: a receipt for each of them. */
+struct tw_msg_crew {
+    struct tw_id lineage, head;
+    uint64_t round;
+    struct tw_id parts_root; /* tw_contribution_root of the head's payloads */
+    uint32_t rows_count;
+    struct tw_crew_row rows[TW_CREW_MAX];
+};
+
+/* Asks for the CREW of this head's contribution to a round. */
+struct tw_msg_crew_get {
+    struct tw_id lineage, head;
+    uint64_t round;
+    struct tw_id root; /* root of the contribution, as in the record */
 };
 
 /* An owner's merged part. */

@@ -266,6 +266,41 @@ struct tw_id tw_contribution_root(const struct tw_id *part_hashes, uint32_t part
     return tw_sha256_pair(domain, sizeof(domain), part_hashes, parts_count * sizeof(struct tw_id));
 }
 
+struct tw_id tw_crew_leaf(const struct tw_id *id, const struct tw_contributor *row) {
+    static const char domain[] = "thinwire-hand-v1";
+    uint8_t bytes[2 * 32 + 2 * 8 + 4 + TW_SIGNATURE_BYTES];
+    uint8_t *to = bytes;
+    memcpy(to, id->bytes, 32);
+    memcpy(to + 32, row->root.bytes, 32);
+    to = put_u64(to + 64, row->tokens);
+    to = put_u64(to, row->fragment_tokens);
+    to = put_u32(to, row->fragment_steps);
+    memcpy(to, row->signature, TW_SIGNATURE_BYTES);
+    return tw_sha256_pair(domain, sizeof(domain), bytes, sizeof(bytes));
+}
+
+struct tw_id tw_crew_root(const struct tw_crew_row *rows, uint32_t count) {
+    static const char domain[] = "thinwire-crew-v1";
+    uint8_t bytes[TW_CREW_MAX * 40];
+    uint8_t *to = bytes;
+    TW_ASSERT(count <= TW_CREW_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        to = put_u64(to, rows[i].key);
+        memcpy(to, rows[i].leaf.bytes, 32);
+        to += 32;
+    }
+    return tw_sha256_pair(domain, sizeof(domain), bytes, (size_t)(to - bytes));
+}
+
+struct tw_id tw_crew_bind(const struct tw_id *parts_root, uint32_t count,
+                          const struct tw_id *crew_root) {
+    static const char domain[] = "thinwire-head-v1";
+    uint8_t bytes[2 * 32 + 4];
+    memcpy(bytes, parts_root->bytes, 32);
+    memcpy(put_u32(bytes + 32, count), crew_root->bytes, 32);
+    return tw_sha256_pair(domain, sizeof(domain), bytes, sizeof(bytes));
+}
+
 /* Returns the lower median of the contributors' tokens, or 0 without contributors. */
 static uint64_t usual_tokens(const struct tw_record *record) {
     const uint32_t count = record->contributors_count;

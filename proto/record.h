@@ -102,6 +102,26 @@ struct tw_id tw_record_digest(const struct tw_record *record);
 /* SHA-256("thinwire-contribution-v1\0" || hash_0 || ... || hash_{n-1}), n <= TW_PARTS_MAX. */
 struct tw_id tw_contribution_root(const struct tw_id *part_hashes, uint32_t parts_count);
 
+enum { TW_CREW_MAX = 64 }; /* nodes whose work one member contributes, itself included */
+
+/* One node's work in the contribution of its head. */
+struct tw_crew_row {
+    uint64_t key;      /* first 8 bytes of the node's id, little-endian */
+    struct tw_id leaf; /* tw_crew_leaf of its signed contribution */
+};
+
+/* SHA-256("thinwire-hand-v1\0" || id || root || u64 tokens || u64 fragment tokens ||
+ * u32 fragment steps || signature), of the row that the node signed for its own work. */
+struct tw_id tw_crew_leaf(const struct tw_id *id, const struct tw_contributor *row);
+
+/* SHA-256("thinwire-crew-v1\0" || u64 key || leaf || ...), count <= TW_CREW_MAX. */
+struct tw_id tw_crew_root(const struct tw_crew_row *rows, uint32_t count);
+
+/* The root of a contribution made of several nodes' work: SHA-256("thinwire-head-v1\0" ||
+ * parts_root || u32 count || crew_root). */
+struct tw_id tw_crew_bind(const struct tw_id *parts_root, uint32_t count,
+                          const struct tw_id *crew_root);
+
 /* Writes the bytes that a member signs for its contribution, all little-endian:
  *
  *    "thinwire-contrib-v1\0" || run id || lineage || u64 round || u64 tokens ||

@@ -39,7 +39,10 @@
     X(SIZE_PROVES, "size-proves", "a result left out for its size proves its owner false")         \
     X(ONE_DOUBT, "one-doubt", "one low score of its training convicts a member")                   \
     X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")              \
-    X(BEHIND_DECIDES, "behind-decides", "voters that lack the state count as able to decide")
+    X(BEHIND_DECIDES, "behind-decides", "voters that lack the state count as able to decide")      \
+    X(CREW_MIXES, "crew-mixes", "a hand mixes whenever the record lists its head")                 \
+    X(CREW_TWICE, "crew-twice", "a hand offers tokens again that its head listed")                 \
+    X(CREW_PADDED, "crew-padded", "a head lists work that its worker left out")
 
 /* More mutants, found in simulated worlds where some nodes have no path to each other. */
 #define TW_MUTANT_HOMES_LIST(X)                                                                    \

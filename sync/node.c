@@ -10,6 +10,7 @@
 #include "sync/core/membership.h"
 #include "sync/core/state.h"
 #include "sync/core/voters.h"
+#include "sync/crew/crew.h"
 #include "sync/history/claim.h"
 #include "sync/history/lineage.h"
 #include "sync/history/log.h"
@@ -148,6 +149,9 @@ static enum tw_drop drop_of_round(struct tw_node *node, uint16_t peer,
     if (message->kind == TW_MSG_CONTRIB) {
         lineage = &message->u.contrib.lineage;
         round = message->u.contrib.round;
+    } else if (message->kind == TW_MSG_GATHER) {
+        lineage = &message->u.gather.lineage;
+        round = message->u.gather.round;
     } else if (message->kind == TW_MSG_RESULT) {
         lineage = &message->u.result.lineage;
         round = message->u.result.round;
@@ -241,7 +245,12 @@ static enum tw_drop handle_message(struct tw_node *node, uint16_t peer,
     case TW_MSG_LINKS: tw_reach_received(node, peer, &message->u.links); break;
     case TW_MSG_LEAVE: tw_peers_left(node, peer); break;
     case TW_MSG_JOIN: return tw_lineage_join(node, peer, &message->u.join);
-    case TW_MSG_CONTRIB: return tw_round_contrib(node, peer, &message->u.contrib);
+    case TW_MSG_CONTRIB:
+        return tw_crew_is_hand(node, peer) ? tw_crew_contrib(node, peer, &message->u.contrib)
+                                           : tw_round_contrib(node, peer, &message->u.contrib);
+    case TW_MSG_GATHER: return tw_crew_called(node, peer);
+    case TW_MSG_CREW: return tw_crew_list(node, peer, &message->u.crew);
+    case TW_MSG_CREW_GET: return tw_crew_get(node, peer, &message->u.crew_get);
     case TW_MSG_RESULT: return receive_result(node, peer, &message->u.result);
     case TW_MSG_PREPARE: return tw_acceptor_prepare(node, peer, &message->u.prepare);
     case TW_MSG_PROMISE: return tw_proposer_promise(node, peer, &message->u.promise);
@@ -277,6 +286,7 @@ static void forget_worker(struct tw_node *node) {
     node->worker.stepped_us = 0;
     if (node->round.own == OWN_ENCODING) node->round.own = OWN_IDLE;
     node->round.is_reducing = false;
+    tw_crew_forget(node);
     tw_audit_forget(node);
     tw_jury_forget(node);
 }
@@ -299,6 +309,7 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
     node->worker.rate_step = node->worker.step;
     bool is_unknown = false;
     tw_account_greet(node);
+    tw_crew_greet(node);
     if (node->worker.last_send_step > node->worker.step)
         node->worker.last_send_step = node->worker.step;
     if (node->worker.entered_step > node->worker.step)
@@ -383,6 +394,14 @@ static void handle_applied(struct tw_node *node, const struct tw_event *event) {
     }
 }
 
+static enum tw_drop handle_encoded(struct tw_node *node, const struct tw_event *event) {
+    if (node->cfg.is_pair) return tw_pair_encoded(node, event);
+    if (tw_crew_is_encoding(node)) return tw_crew_encoded(node, event);
+    const enum tw_drop why = tw_round_encoded(node, event);
+    if (node->round.self_idx >= 0) tw_crew_alone(node);
+    return why;
+}
+
 /* Returns the reason why the event has no effect, or NONE. */
 static enum tw_drop handle_event(struct tw_node *node, const struct tw_event *event) {
     switch (event->kind) {
@@ -420,8 +439,8 @@ static enum tw_drop handle_event(struct tw_node *node, const struct tw_event *ev
         node->worker.step = event->u.step.step;
         node->worker.tokens = event->u.step.tokens;
         break;
-    case TW_EV_ENCODED:
-        return node->cfg.is_pair ? tw_pair_encoded(node, event) : tw_round_encoded(node, event);
+    case TW_EV_ENCODED: return handle_encoded(node, event);
+    case TW_EV_GATHERED: return tw_crew_gathered(node, event);
     case TW_EV_REDUCED:
         return event->u.reduced.is_audit ? tw_audit_reduced(node, event)
                                          : tw_round_reduced(node, event);
@@ -456,6 +475,7 @@ static void advance(struct tw_node *node) {
         tw_pair_advance(node);
     } else {
         tw_round_advance(node);
+        tw_crew_advance(node);
         tw_vote_advance(node);
         send_replies(node);
         tw_audit_advance(node);

@@ -84,6 +84,7 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
     case TW_ACT_EXPORT:
     case TW_ACT_JUDGE:
     case TW_ACT_CLOCK: tw_worker_host_act(daemon->host, action); return;
+    case TW_ACT_GATHER: TW_NEVER("the daemon takes part in no crew");
     case TW_ACT_STORE_VOTE: tw_daemon_votes_store(daemon, action); return;
     case TW_ACT_REPORT:
         tw_daemon_reports_show(daemon, action);

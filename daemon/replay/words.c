@@ -117,6 +117,15 @@ static void put_message(struct writer *to, const struct tw_message *message) {
     case TW_MSG_RELAY_CALL:
     case TW_MSG_PUNCH:
     case TW_MSG_EVIDENCE: return;
+    case TW_MSG_GATHER: put(to, " round %" PRIu64, message->u.gather.round); return;
+    case TW_MSG_CREW:
+        put(to, " round %" PRIu64 ", head %s, %" PRIu32 " nodes", message->u.crew.round,
+            id_of(hex, &message->u.crew.head), message->u.crew.rows_count);
+        return;
+    case TW_MSG_CREW_GET:
+        put(to, " round %" PRIu64 ", head %s", message->u.crew_get.round,
+            id_of(hex, &message->u.crew_get.head));
+        return;
     }
 }
 
@@ -141,6 +150,7 @@ static const char *const EVENTS[] = {
     [TW_EV_MEASURED] = "links measured",
     [TW_EV_JUDGED] = "checked the training of a contribution",
     [TW_EV_REFUSED] = "a request refused",
+    [TW_EV_GATHERED] = "merged a crew's work",
 };
 
 const char *tw_words_event(char *text, const struct tw_event *event) {
@@ -164,6 +174,7 @@ const char *tw_words_event(char *text, const struct tw_event *event) {
         put(&to, ": %s %s", id_of(hex, &event->u.chunk.hash), event->ok ? "is right" : "is WRONG");
         break;
     case TW_EV_STEP: put(&to, " %" PRIu64, event->u.step.step); break;
+    case TW_EV_GATHERED:
     case TW_EV_ENCODED:
         put(&to, " round %" PRIu64 "%s", event->u.encoded.round, event->ok ? "" : ": NOTHING");
         break;
@@ -215,6 +226,7 @@ static const char *const ACTIONS[] = {
     [TW_ACT_FINISH] = "finish",
     [TW_ACT_REPORT] = "report",
     [TW_ACT_JUDGE] = "check the training of a contribution",
+    [TW_ACT_GATHER] = "merge a crew's work",
 };
 
 static const char *const REPORTS[] = {
@@ -287,6 +299,10 @@ const char *tw_words_action(char *text, const struct tw_action *action) {
     case TW_ACT_REDUCE:
         put(&to, " round %" PRIu64 ", part %" PRIu32 ", %" PRIu32 " inputs", action->u.reduce.round,
             action->u.reduce.part, action->u.reduce.inputs_count);
+        break;
+    case TW_ACT_GATHER:
+        put(&to, " round %" PRIu64 ", fragment %" PRIu32 ", %" PRIu32 " inputs",
+            action->u.gather.round, action->u.gather.fragment, action->u.gather.inputs_count);
         break;
     case TW_ACT_APPLY:
         put(&to, " round %" PRIu64 ", fragment %" PRIu32 ", from step %" PRIu64,

@@ -335,6 +335,7 @@ void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *act
     case TW_ACT_CLOSE:
     case TW_ACT_SEND_CHUNK:
     case TW_ACT_STORE_VOTE:
+    case TW_ACT_GATHER:
     case TW_ACT_REPORT: break;
     }
     TW_NEVER("an action of somebody else");

@@ -152,6 +152,7 @@ bool tw_act_take(struct tw_node *node, struct tw_action *action) {
     case TW_ACT_CLOCK:
     case TW_ACT_FINISH:
     case TW_ACT_REPORT:
+    case TW_ACT_GATHER:
     case TW_ACT_JUDGE: *action = node->queue.bodies[queued->slot]; break;
     }
     action->kind = queued->kind;

@@ -75,11 +75,13 @@ struct tw_node_config {
     /* this node */
     struct tw_signing signing;
     struct tw_sizes sizes;
-    bool has_rights;        /* certificates say which nodes may vote (security.admission = owner);
-                               otherwise every member votes */
-    bool lacks_vote;        /* this node's certificate gives no vote: it founds no lineage, and its
-                               seat is one without a vote (sync/core/voters.h) */
-    bool is_hand;           /* this node asks for no seat, and follows the members as a receiver */
+    bool has_rights;   /* certificates say which nodes may vote (security.admission = owner);
+                          otherwise every member votes */
+    bool lacks_vote;   /* this node's certificate gives no vote: it founds no lineage, and its
+                          seat is one without a vote (sync/core/voters.h) */
+    bool is_hand;      /* this node asks for no seat, and follows the members as a receiver */
+    uint32_t crew_max; /* most nodes whose work a member contributes together, itself included, the
+                          same at all nodes; 0: hands train, and nobody contributes their work */
     enum tw_node_role role; /* a node that does not train votes and serves, and announces in each
                                round that it contributes nothing; one that reduces owns parts too */
     uint32_t weight;        /* relative size of the parts that this node wants to own, > 0 */
@@ -127,6 +129,7 @@ enum tw_event_kind {
     TW_EV_MEASURED, /* `measured`: the quality of this node's links has changed */
     TW_EV_JUDGED,   /* answers TW_ACT_JUDGE; not ok: this node's worker cannot judge it now */
     TW_EV_REFUSED,  /* the runtime has refused `peer` a PULL: its budget has no room */
+    TW_EV_GATHERED, /* answers TW_ACT_GATHER: `encoded`, with the counts of nothing */
 };
 
 /* State of a worker that has become ready. */
@@ -164,6 +167,8 @@ struct tw_event {
             uint32_t parts_count;
             struct tw_id hashes[TW_PARTS_MAX]; /* one per part; in pairs: of Delta, then of phi */
             uint32_t bytes[TW_PARTS_MAX];
+            uint64_t refused; /* GATHERED: bit i: the worker left inputs[i] out; never the first,
+                                 its own work */
         } encoded; /* ENCODED; not ok: no payload (non-finite values, no memory, no budget), and the
                       node sits this round out */
         struct {
@@ -299,7 +304,8 @@ static inline bool tw_report_is_charge(const struct tw_report *report) {
     X(IMPOSSIBLE, "impossible", "its numbers fit no honest message")                               \
     X(FALSE, "false", "it breaks the rules: its sender was reported, or its link closed")          \
     X(QUEUE_FULL, "queue_full", "a message of this node found no room, and is sent later")         \
-    X(REPORTS_FULL, "reports_full", "a report of this node found no room")
+    X(REPORTS_FULL, "reports_full", "a report of this node found no room")                         \
+    X(CREW_FULL, "crew_full", "the crew of this node has no place left")
 
 enum tw_drop {
     TW_DROP_NONE, /* it had an effect */
@@ -355,6 +361,21 @@ enum tw_action_kind {
                            over: step again. Applies to later workers too */
     TW_ACT_REPORT,      /* pass `report` to operators and checkers */
     TW_ACT_JUDGE,       /* check that `inputs`, a contribution, were trained on the sender's data */
+    TW_ACT_GATHER, /* merge `inputs`, Deltas of the whole fragment, in this order, and encode the
+                      mean as ENCODE does, one payload per part */
+};
+
+/* The work of a crew: as in ENCODE and REDUCE. */
+struct tw_gather {
+    uint64_t round;
+    uint32_t fragment, parts_count, inputs_count;
+    struct {
+        uint64_t begin, count;
+    } parts[TW_PARTS_MAX];
+    struct {
+        uint64_t tokens;
+        uint32_t steps;
+    } inputs[TW_CREW_MAX];
 };
 
 struct tw_action {
@@ -385,6 +406,7 @@ struct tw_action {
             const struct tw_vote *vote; /* borrowed until the next event */
         } store;
         struct tw_wmsg_judge judge;
+        struct tw_gather gather;
         struct tw_wmsg_clock clock;
         struct tw_wmsg_finish
             finish; /* goes_on: this node is now in a lineage that has tokens left to train */
@@ -393,8 +415,8 @@ struct tw_action {
     /* Hashes of the payloads that the request reads. REDUCE: one per input. APPLY: one per part,
      * zero when ABSENT. JUDGE: one per part. PAIR_APPLY: indexed by TW_PAIR_*. LOAD: one, or zero
      * if (phi, u) are already right. */
-    struct tw_id inputs[TW_MEMBERS_MAX];
-    struct tw_id partner; /* PAIR_ENCODE: node that receives Delta */
+    struct tw_id inputs[TW_MEMBERS_MAX]; /* GATHER: TW_CREW_MAX is no more */
+    struct tw_id partner;                /* PAIR_ENCODE: node that receives Delta */
 };
 
 #endif

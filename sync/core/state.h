@@ -290,6 +290,7 @@ enum own_state {
     OWN_ENCODING,
     OWN_READY, /* encoded, but the round is neither due nor active */
     OWN_SENT,
+    OWN_GATHERING, /* encoded as a part of the crew's contribution (crew/crew.c) */
     OWN_FAILED, /* encoding failed; retried until the round is active, then announced as absent */
 };
 enum proposer_phase {
@@ -712,6 +713,75 @@ struct pair {
     uint64_t merged_count, alone_count, one_sided_count, refused_count, over_budget_count;
 };
 
+/* ---- crews ----------------------------------------------------------------------------------- */
+
+enum {
+    CREWS_KEPT = 128
+}; /* lists of crews that this node can show others: 4 rounds of 32 heads.
+      A new one replaces the oldest */
+
+/* The work of one node of the crew for the open round. */
+struct crew_work {
+    uint64_t tokens, fragment_tokens;
+    uint32_t fragment_steps, bytes;
+    struct tw_id hash, root, leaf; /* root: of the node's own contribution */
+};
+
+/* A hand, at its head. */
+struct crew_hand {
+    struct tw_id id;  /* zero: a free row */
+    uint8_t missed;   /* rounds in a row that waited for it in vain */
+    bool has, is_bad; /* its contribution to the open round arrived; it cannot be merged */
+    bool is_ready;    /* its payload is here and passed its check */
+    struct crew_work work;
+};
+
+/* A head that this hand left, because its work was not merged there. */
+struct crew_left {
+    struct tw_id id; /* zero: a free row */
+    uint32_t times;
+    uint64_t until_us;
+};
+
+enum { HEADS_LEFT_MAX = 8 }; /* a new one replaces that whose time ends first */
+
+enum crew_phase { CREW_NONE, CREW_ENCODING, CREW_COLLECTING, CREW_MERGING };
+
+/* Whether the results of a round contain this node's work. */
+enum crew_word {
+    CREW_BY_ROW, /* as the row of this node's seat says; without a seat they do not */
+    CREW_IN,
+    CREW_OUT,
+    CREW_OPEN, /* the record lists the head, whose CREW is not known yet */
+    CREW_LOST, /* no node gave the CREW */
+};
+
+struct crew {
+    /* of a head */
+    enum crew_phase phase;
+    uint64_t began_us;
+    struct crew_work own;
+    uint32_t merged_count;
+    struct tw_id merged[TW_CREW_MAX]; /* nodes whose work is being merged; this node is the first */
+    struct crew_work works[TW_CREW_MAX];
+    struct crew_hand hands[TW_CREW_MAX];
+
+    /* of a hand: the contribution that no record has answered yet */
+    bool has_greeted;       /* a worker has been up since the start */
+    bool is_out, is_called; /* is_called: the head gathers work for the open round */
+    struct tw_id lineage, head, leaf;
+    uint64_t round, step, tokens, asked_us, committed_us;
+    uint32_t fragment, misses; /* misses: contributions in a row that the head left out */
+    struct tw_id root;         /* root of the head's row in the record of `round` */
+    struct crew_left left[HEADS_LEFT_MAX];
+
+    struct tw_msg_crew kept[CREWS_KEPT]; /* ring buffer; rows_count 0: free */
+    uint32_t kept_next;
+    /* Round r, in row r % TW_ROUNDS_KEPT: whether its results contain this node's work, and the
+     * seat of its head. */
+    uint8_t words[TW_ROUNDS_KEPT], seats[TW_ROUNDS_KEPT];
+};
+
 /* ---- the queue of actions -------------------------------------------------------------------- */
 
 enum { MESSAGES_PER_EVENT_MAX = 48, BODIES_PER_EVENT_MAX = 32 };
@@ -774,6 +844,7 @@ struct tw_node {
     struct evidence evidence;
     struct penalties penalties;
     struct pair pair;
+    struct crew crew;
 
     struct link links[TW_PEERS_MAX];
     uint64_t link_keys[TW_PEERS_MAX]; /* first 8 bytes of the peers' ids: eight per cache line */

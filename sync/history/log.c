@@ -15,6 +15,7 @@
 #include "sync/core/membership.h"
 #include "sync/core/state.h"
 #include "sync/core/voters.h"
+#include "sync/crew/crew.h"
 #include "sync/pair/pair.h"
 #include "sync/round/proposal.h"
 #include "sync/round/result.h"
@@ -317,6 +318,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record,
     node->log.was_refused[record->round % TW_ROUNDS_KEPT] = note_refused(node, entry);
     note_mixed(node, entry);
     note_deliveries(node, entry, proof);
+    tw_crew_commit(node, entry);
     const bool is_listed = tw_account_commit(node, entry);
     tw_findings_note_stalls(node, entry);
     tw_lease_note_turns(node);
@@ -614,7 +616,7 @@ static bool divide_parts(const struct tw_node *node, const struct tw_record *rec
         struct tw_apply_part *part = &action->u.apply.parts[k];
         tw_layout_part(node->cfg.fragment_elements[record->fragment], weights, count, k,
                        &part->begin, &part->count);
-        const bool is_ours = is_member && (record->parts[k].contributors >> self & 1) != 0;
+        const bool is_ours = tw_crew_is_ours(node, record, k, is_member ? self : -1);
         part->mode = record->parts[k].bytes == 0 ? TW_APPLY_ABSENT
                      : is_ours                   ? TW_APPLY_MIX
                                                  : TW_APPLY_SHIFT;
@@ -753,7 +755,7 @@ void tw_log_advance(struct tw_node *node) {
         const uint64_t due = tw_progress_due(node, p);
         if (due < oldest && !tw_progress_is_applying(node, p)) oldest = due;
     }
-    if (oldest == UINT64_MAX) return;
+    if (oldest == UINT64_MAX || tw_crew_is_open(node, oldest)) return;
     const uint32_t fragment = tw_progress_fragment(node, oldest);
     const struct tw_record *record = tw_progress_record(node, oldest);
     /* No node keeps results for longer than this node does, so older ones are not requested. */

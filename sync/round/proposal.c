@@ -22,7 +22,9 @@ bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *reco
     const uint32_t finals = tw_progress_is_final(node) ? tip->finals + 1 : 0;
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         const struct tw_contributor *by = &record->contributors[i];
-        if (by->member_idx >= node->roster.count || !tw_account_is_possible(node, by)) return false;
+        if (by->member_idx >= node->roster.count ||
+            !tw_account_is_possible(node, by, tw_account_nodes_max(node)))
+            return false;
         contributors |= UINT64_C(1) << by->member_idx;
     }
     clock_tokens += tw_record_tokens(record, tip) * tw_progress_share(node);

@@ -23,13 +23,20 @@ static void write_text(const struct tw_node *node, const struct tw_contributor *
     tw_contributor_text(&node->cfg.run, &node->at.lineage, node->at.rounds, row, text);
 }
 
+/* Returns the root of a contribution: of its payloads, and of the crew whose work it is. */
+static struct tw_id root_of(const struct tw_msg_contrib *contrib) {
+    const struct tw_id parts = tw_contribution_root(contrib->hashes, contrib->parts_count);
+    if (contrib->crew_count == 0) return parts;
+    return tw_crew_bind(&parts, contrib->crew_count, &contrib->crew_root);
+}
+
 struct tw_contributor tw_contributor_of(uint32_t member, const struct tw_msg_contrib *contrib) {
     struct tw_contributor row = {
         .member_idx = member,
         .fragment_steps = contrib->fragment_steps,
         .tokens = contrib->tokens,
         .fragment_tokens = contrib->fragment_tokens,
-        .root = tw_contribution_root(contrib->hashes, contrib->parts_count),
+        .root = root_of(contrib),
     };
     memcpy(row.signature, contrib->signature, sizeof(row.signature));
     return row;
@@ -53,7 +60,7 @@ void tw_contributor_sign(const struct tw_node *node, struct tw_msg_contrib *cont
 bool tw_contributor_is_of(const struct contribution *received, const struct tw_contributor *row) {
     const struct tw_msg_contrib *contrib = &received->announced;
     if (!received->has || received->is_absent) return false;
-    const struct tw_id root = tw_contribution_root(contrib->hashes, contrib->parts_count);
+    const struct tw_id root = root_of(contrib);
     return tw_id_equal(&root, &row->root) && row->tokens == contrib->tokens &&
            row->fragment_tokens == contrib->fragment_tokens &&
            row->fragment_steps == contrib->fragment_steps;
@@ -228,7 +235,8 @@ enum tw_drop tw_result_received(struct tw_node *node, uint16_t peer,
     if (result->bytes > 0 && round->count[k] == 0) return TW_DROP_IMPOSSIBLE;
     for (uint32_t i = 0; i < result->contributors_count; i++) {
         if (result->contributors[i].member_idx >= node->roster.count) return TW_DROP_IMPOSSIBLE;
-        if (!tw_account_is_possible(node, &result->contributors[i])) return TW_DROP_IMPOSSIBLE;
+        if (!tw_account_is_possible(node, &result->contributors[i], tw_account_nodes_max(node)))
+            return TW_DROP_IMPOSSIBLE;
     }
     if (round->results[k].has) {
         if (!is_same(&round->results[k].announced, result)) return TW_DROP_TWICE;

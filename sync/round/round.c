@@ -71,13 +71,22 @@ uint64_t tw_account_tokens_max(const struct tw_node *node) {
     return steps * node->cfg.step_tokens;
 }
 
-bool tw_account_is_possible(const struct tw_node *node, const struct tw_contributor *row) {
+uint32_t tw_account_nodes_max(const struct tw_node *node) {
+    return node->cfg.crew_max > 1 ? node->cfg.crew_max : 1;
+}
+
+bool tw_account_is_possible(const struct tw_node *node, const struct tw_contributor *row,
+                            uint32_t nodes) {
     const uint64_t most = tw_account_tokens_max(node), step = node->cfg.step_tokens;
+    TW_ASSERT(nodes >= 1);
     if (row->tokens > most || row->fragment_tokens > most) return false;
     if (step == 0 || node->cfg.has_own_start) return true;
-    const uint64_t steps_tokens =
-        row->fragment_steps > most / step ? most : row->fragment_steps * step;
-    return row->fragment_tokens == steps_tokens && (row->tokens % step == 0 || row->tokens == most);
+    const uint64_t steps = row->fragment_steps;
+    const uint64_t least_tokens = steps > most / step ? most : steps * step;
+    const uint64_t all_tokens = steps * nodes > most / step ? most : steps * nodes * step;
+    if (row->fragment_tokens < least_tokens || row->fragment_tokens > all_tokens) return false;
+    return (row->tokens % step == 0 || row->tokens == most) &&
+           (row->fragment_tokens % step == 0 || row->fragment_tokens == most);
 }
 
 static uint64_t count_since(uint64_t now, uint64_t mark) {
@@ -214,6 +223,9 @@ void tw_round_open(struct tw_node *node) {
     round->owners_count = 0;
     round->own = OWN_IDLE;
     round->own_retry_us = 0;
+    node->crew.phase = CREW_NONE;
+    node->crew.is_called = false;
+    for (uint32_t i = 0; i < node->cfg.crew_max; i++) node->crew.hands[i].has = false;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) round->contributions[i].has = false;
     round->intake_closed = round->is_reducing = round->is_reduced = false;
     round->has_waited_in_vain = false;
@@ -368,8 +380,13 @@ enum tw_drop tw_round_contrib(struct tw_node *node, uint16_t peer,
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
     if (idx < 0) return TW_DROP_NO_SEAT;
     if (contrib->parts_count != round->owners_count) return TW_DROP_IMPOSSIBLE;
+    /* To a node of a run without crews, or of a version without them, the root would be another. */
+    if (contrib->crew_count > node->cfg.crew_max) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
+        return TW_DROP_FALSE;
+    }
     const struct tw_contributor row = tw_contributor_of((uint32_t)idx, contrib);
-    if (!tw_account_is_possible(node, &row)) {
+    if (!tw_account_is_possible(node, &row, contrib->crew_count > 0 ? contrib->crew_count : 1)) {
         tw_act_accuse(node, &node->links[peer].id, TW_PROTO);
         return TW_DROP_FALSE;
     }
@@ -401,11 +418,20 @@ static bool is_past(struct tw_node *node, uint64_t due_us) {
     return node->now_us >= due_us;
 }
 
+/* True if a hand's work is due: a period is over, or nearly, when the head calls for it. */
+static bool is_hand_due(struct tw_node *node) {
+    const uint32_t early = node->crew.is_called ? node->cfg.period_steps / 4 : 0;
+    if (node->cfg.pace_us > 0 && node->crew.is_called) return true;
+    if (node->cfg.pace_us > 0) return is_past(node, node->pace.last_commit_us + node->cfg.pace_us);
+    return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps - early;
+}
+
 /* True if our contribution is due. */
-static bool is_due(struct tw_node *node) {
+bool tw_round_is_due(struct tw_node *node) {
     if (tw_progress_is_final(node)) return true;
     /* A receiver would always be due, but a round that it opened would have no other contribution.
      */
+    if (node->cfg.is_hand) return is_hand_due(node);
     if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
     if (node->cfg.pace_us > 0) return is_past(node, node->pace.last_commit_us + node->cfg.pace_us);
     /* The first node whose period is over opens the round, and the other nodes join it up to a
@@ -425,13 +451,13 @@ static bool is_due(struct tw_node *node) {
 static bool is_due_soon(struct tw_node *node) {
     const uint64_t early_us =
         node->worker.step_us < node->cfg.pace_us ? node->worker.step_us : node->cfg.pace_us;
-    if (node->cfg.pace_us == 0 || tw_progress_is_final(node)) return is_due(node);
+    if (node->cfg.pace_us == 0 || tw_progress_is_final(node)) return tw_round_is_due(node);
     if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
     return is_past(node, node->pace.last_commit_us + node->cfg.pace_us - early_us);
 }
 
 /* Resets our entry of this round to one without a contribution. Returns its CONTRIB. */
-static struct tw_msg_contrib *begin_entry(struct tw_node *node) {
+struct tw_msg_contrib *tw_round_entry(struct tw_node *node) {
     struct contribution *entry = &node->round.contributions[node->round.self_idx];
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     TW_ASSERT(node->round.self_idx >= 0);
@@ -456,7 +482,7 @@ static void begin_for_join(struct tw_node *node) {
 static void decline(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->own != OWN_IDLE || round->active_us == 0 || round->self_idx < 0) return;
-    (void)begin_entry(node);
+    (void)tw_round_entry(node);
     round->own = OWN_FAILED;
 }
 
@@ -466,9 +492,17 @@ static void decline(struct tw_node *node) {
 static void close_run(struct tw_node *node) {
     if (node->round.own != OWN_IDLE || node->round.self_idx < 0) return;
     if (!tw_progress_is_current(node)) return;
-    (void)begin_entry(node);
+    (void)tw_round_entry(node);
     node->round.own = OWN_FAILED;
     tw_round_touch(node, (uint32_t)node->round.self_idx);
+}
+
+/* True if this node contributes together with its hands (crew/crew.h). */
+static bool has_crew(const struct tw_node *node) {
+    for (uint32_t i = 0; i < node->cfg.crew_max && !node->cfg.is_hand; i++) {
+        if (!tw_id_is_zero(&node->crew.hands[i].id)) return true;
+    }
+    return false;
 }
 
 static void start_encoding(struct tw_node *node) {
@@ -498,6 +532,12 @@ static void start_encoding(struct tw_node *node) {
     struct tw_action *action = tw_act_body(node, TW_ACT_ENCODE);
     action->u.encode.round = node->at.rounds;
     action->u.encode.fragment = fragment;
+    if (has_crew(node)) { /* its work is one input of the crew's: crew/crew.c */
+        node->crew.phase = CREW_ENCODING;
+        action->u.encode.parts_count = 1;
+        action->u.encode.parts[0].count = node->cfg.fragment_elements[fragment];
+        return;
+    }
     action->u.encode.parts_count = round->owners_count;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         action->u.encode.parts[k].begin = round->begin[k];
@@ -507,6 +547,7 @@ static void start_encoding(struct tw_node *node) {
 
 enum tw_drop tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     struct round *round = &node->round;
+    TW_ASSERT(node->crew.phase != CREW_ENCODING);
     const bool is_now = event->u.encoded.round == node->at.rounds && round->own == OWN_ENCODING;
     /* The encoded bytes are held in any case; if not needed, they are dropped later. */
     for (uint32_t k = 0; event->ok && k < event->u.encoded.parts_count; k++) {
@@ -518,7 +559,7 @@ enum tw_drop tw_round_encoded(struct tw_node *node, const struct tw_event *event
     if (!is_now) return TW_DROP_UNASKED;
     node->worker.last_send_step = node->worker.step;
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
-    struct tw_msg_contrib *announced = begin_entry(node);
+    struct tw_msg_contrib *announced = tw_round_entry(node);
     /* A failed encoding is tried again later. Otherwise a round in which no member encoded would
      * never start. */
     round->own = OWN_FAILED;
@@ -551,7 +592,7 @@ static void enter_round(struct tw_node *node) {
         entry->received_us = node->now_us;
     }
     if (node->round.own != OWN_READY) return;
-    if (node->cfg.pace_us > 0 && node->round.active_us == 0 && !is_due(node)) return;
+    if (node->cfg.pace_us > 0 && node->round.active_us == 0 && !tw_round_is_due(node)) return;
     node->round.own = OWN_SENT;
     entry->has = true;
     entry->received_us = entry->ready_us = node->now_us;

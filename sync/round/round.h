@@ -29,10 +29,14 @@ bool tw_account_commit(struct tw_node *node, const struct tw_record *record);
  * could end the run for all nodes. */
 uint64_t tw_account_tokens_max(const struct tw_node *node);
 
-/* True if an honest node could have these counts. No count may be above tw_account_tokens_max. With
- * our own trainers, the fragment's tokens must be its steps times step_tokens, and all tokens must
- * be whole steps, each up to that bound. All nodes of a run judge alike. */
-bool tw_account_is_possible(const struct tw_node *node, const struct tw_contributor *row);
+/* True if honest work of up to `nodes` nodes could have these counts. No count may be above
+ * tw_account_tokens_max. With our own trainers, the fragment's tokens must be its steps times
+ * step_tokens, and all tokens must be whole steps, each up to that bound. The steps of several
+ * nodes are their mean, rounded up. All nodes of a run judge alike. */
+bool tw_account_is_possible(const struct tw_node *node, const struct tw_contributor *row,
+                            uint32_t nodes);
+/* Returns the most nodes whose work one member may contribute in this run. */
+uint32_t tw_account_nodes_max(const struct tw_node *node);
 
 /* ---- the open round -------------------------------------------------------------------------- */
 
@@ -47,6 +51,10 @@ enum tw_drop tw_round_contrib(struct tw_node *node, uint16_t peer,
 enum tw_drop tw_round_encoded(struct tw_node *node, const struct tw_event *event);
 enum tw_drop tw_round_reduced(struct tw_node *node, const struct tw_event *event);
 void tw_round_advance(struct tw_node *node);
+/* True if our contribution is due. */
+bool tw_round_is_due(struct tw_node *node);
+/* Resets our entry of this round to one without a contribution. Returns its CONTRIB. */
+struct tw_msg_contrib *tw_round_entry(struct tw_node *node);
 /* `parts` is the set of parts for which the peer lacks signatures of contributors. If this node
  * owns one of them, sends the peer our result with all signatures, at most once per peer and round.
  */

@@ -93,6 +93,7 @@ static uint64_t mix_contrib(uint64_t h, const struct tw_msg_contrib *contrib) {
     h = tw_trace_mix(h, contrib->fragment_tokens);
     h = tw_trace_mix(h, (uint64_t)contrib->fragment_steps << 32 | contrib->parts_count);
     if (contrib->cursor != 0) h = tw_trace_mix(h, contrib->cursor);
+    if (contrib->crew_count != 0) h = tw_trace_mix_id(h, &contrib->crew_root);
     for (uint32_t k = 0; k < contrib->parts_count; k++) {
         h = tw_trace_mix_id(h, &contrib->hashes[k]);
         h = tw_trace_mix(h, contrib->bytes[k]);
@@ -170,6 +171,17 @@ uint64_t tw_trace_message(const struct tw_message *message) {
         return message->u.nack.refused_parts == 0 ? h
                                                   : tw_trace_mix(h, message->u.nack.refused_parts);
     case TW_MSG_COMMIT: return mix_close(h, &message->u.commit.record);
+    case TW_MSG_GATHER:
+        return mix_ballot(h, &message->u.gather.lineage, message->u.gather.round, 0);
+    case TW_MSG_CREW: {
+        const struct tw_id root = tw_crew_root(message->u.crew.rows, message->u.crew.rows_count);
+        h = mix_ballot(h, &message->u.crew.lineage, message->u.crew.round, 0);
+        h = tw_trace_mix_id(h, &message->u.crew.head);
+        return tw_trace_mix_id(h, &root);
+    }
+    case TW_MSG_CREW_GET:
+        h = mix_ballot(h, &message->u.crew_get.lineage, message->u.crew_get.round, 0);
+        return tw_trace_mix_id(h, &message->u.crew_get.root);
     case TW_MSG_LOG_GET:
         return mix_ballot(h, &message->u.log_get.lineage, message->u.log_get.round, 0);
     case TW_MSG_LOG_NONE:
@@ -240,6 +252,7 @@ uint64_t tw_trace_event(const struct tw_event *event) {
                             event->kind == TW_EV_CHUNK ? event->u.chunk.idx : 0);
     case TW_EV_WORKER_UP: return mix_worker(h, event);
     case TW_EV_STEP: return tw_trace_mix(tw_trace_mix(h, event->u.step.step), event->u.step.tokens);
+    case TW_EV_GATHERED:
     case TW_EV_ENCODED:
         h = tw_trace_mix(tw_trace_mix(h, event->u.encoded.round), event->u.encoded.step);
         for (uint32_t k = 0; k < event->u.encoded.parts_count; k++) {
@@ -385,6 +398,12 @@ uint64_t tw_trace_action(const struct tw_action *action) {
     case TW_ACT_FINISH: return tw_trace_mix(h, action->u.finish.goes_on);
     case TW_ACT_REPORT: return mix_report(h, action);
     case TW_ACT_JUDGE: return mix_judge(h, action);
+    case TW_ACT_GATHER:
+        h = tw_trace_mix(h, action->u.gather.round);
+        for (uint32_t i = 0; i < action->u.gather.inputs_count; i++)
+            h = tw_trace_mix(tw_trace_mix_id(h, &action->inputs[i]),
+                             action->u.gather.inputs[i].tokens);
+        return h;
     }
     return h;
 }
@@ -553,6 +572,10 @@ static bool pass_fields(struct pass *pass, struct tw_event *event) {
         pass_u64(pass, &event->u.step.tokens);
         return true;
     case TW_EV_ENCODED: pass_encoded(pass, event); return true;
+    case TW_EV_GATHERED:
+        pass_encoded(pass, event);
+        pass_u64(pass, &event->u.encoded.refused);
+        return true;
     case TW_EV_REDUCED: pass_reduced(pass, event); return true;
     case TW_EV_APPLIED: pass_applied(pass, event); return true;
     case TW_EV_EXPORTED: pass_exported(pass, event); return true;
@@ -591,7 +614,7 @@ size_t tw_event_encode(const struct tw_event *event, uint8_t bytes[TW_EVENT_BYTE
 enum tw_status tw_event_decode(const uint8_t *bytes, size_t size, struct tw_event *event,
                                struct tw_message *message, struct tw_worker_state *worker,
                                struct tw_error *err) {
-    if (size < HEAD_BYTES || bytes[0] > TW_EV_REFUSED || bytes[1] > FLAGS)
+    if (size < HEAD_BYTES || bytes[0] > TW_EV_GATHERED || bytes[1] > FLAGS)
         return tw_fail(err, TW_CORRUPT, "an event of no known kind");
     memset(event, 0, sizeof(*event));
     event->kind = (enum tw_event_kind)bytes[0];

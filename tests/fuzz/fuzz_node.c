@@ -210,6 +210,7 @@ static void act(const struct tw_action *action) {
         rig.has_vote = true;
         break;
     case TW_ACT_CLOSE: TW_ASSERT(action->peer < PEERS); break;
+    case TW_ACT_GATHER: TW_NEVER("a run without crews");
     case TW_ACT_CLOCK:
     case TW_ACT_FINISH:
     case TW_ACT_REPORT: break;
@@ -541,6 +542,20 @@ static void near_message(struct tw_message *message) {
     case TW_MSG_PAIR_ACCEPT:
     case TW_MSG_PAIR_BUSY:
     case TW_MSG_PAIR_OFFER: near_pair(message); break;
+    case TW_MSG_GATHER:
+        message->u.gather = (struct tw_msg_gather){near_lineage(), near(rig.view.rounds)};
+        break;
+    case TW_MSG_CREW:
+        message->u.crew.lineage = near_lineage();
+        message->u.crew.head = peer_id(take() % PEERS);
+        message->u.crew.round = near(rig.view.rounds);
+        message->u.crew.rows_count = 1;
+        break;
+    case TW_MSG_CREW_GET:
+        message->u.crew_get.lineage = near_lineage();
+        message->u.crew_get.head = peer_id(take() % PEERS);
+        message->u.crew_get.round = near(rig.view.rounds);
+        break;
     }
 }
 

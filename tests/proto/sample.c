@@ -260,6 +260,16 @@ static void sample_state(struct tw_rng *rng, struct tw_msg_state *state) {
     state->bytes = draw_between(rng, 1, TW_PAYLOAD_BYTES_MAX);
 }
 
+static void sample_crew(struct tw_rng *rng, struct tw_msg_crew *crew) {
+    crew->lineage = tw_sample_id(rng);
+    crew->head = tw_sample_id(rng);
+    crew->round = draw_u64(rng);
+    crew->parts_root = tw_sample_id(rng);
+    crew->rows_count = draw_between(rng, 1, TW_CREW_MAX);
+    for (uint32_t i = 0; i < crew->rows_count; i++)
+        crew->rows[i] = (struct tw_crew_row){draw_u64(rng), tw_sample_id(rng)};
+}
+
 static void sample_pull(struct tw_rng *rng, struct tw_msg_pull *pull) {
     pull->hash = tw_sample_id(rng);
     pull->first = draw_between(rng, 0, TW_CHUNKS_MAX - 1);
@@ -310,6 +320,9 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
         message->u.state_get.fragment = fragment;
         break;
     case TW_MSG_STATE: sample_state(rng, &message->u.state); break;
+    case TW_MSG_GATHER: message->u.gather = (struct tw_msg_gather){id, a}; break;
+    case TW_MSG_CREW: sample_crew(rng, &message->u.crew); break;
+    case TW_MSG_CREW_GET: message->u.crew_get = (struct tw_msg_crew_get){id, other, a, id}; break;
     case TW_MSG_PULL: sample_pull(rng, &message->u.pull); break;
     case TW_MSG_MISSING:
         message->u.missing = (struct tw_msg_missing){id, (uint32_t)(a % (TW_RETRY_S_MAX + 1))};

@@ -421,6 +421,20 @@ static void seen_twice(struct tw_message *m) {
     m->u.punch.stage = TW_PUNCH_SEEN;
     memcpy(m->u.punch.bulk, "a:1", 4);
 }
+static void crew_of_nobody(struct tw_message *m) {
+    m->u.crew.rows_count = 0;
+}
+static void too_large_a_crew(struct tw_message *m) {
+    m->u.crew.rows_count = TW_CREW_MAX + 1;
+}
+static void crew_without_rows(struct tw_message *m) {
+    m->u.contrib.crew_count = 2;
+    memset(&m->u.contrib.crew_root, 0, sizeof(m->u.contrib.crew_root));
+}
+static void contribution_of_too_many(struct tw_message *m) {
+    m->u.contrib.crew_count = TW_CREW_MAX + 1;
+    m->u.contrib.crew_root.bytes[0] = 1;
+}
 static void no_such_kind(struct tw_message *m) {
     m->kind = (enum tw_message_kind)99;
 }
@@ -435,6 +449,10 @@ FACT(every_broken_rule_is_refused) {
     spoilt(TW_MSG_PEERS, gap_in_addresses);
     spoilt(TW_MSG_CONTRIB, no_parts);
     spoilt(TW_MSG_CONTRIB, large_contribution);
+    spoilt(TW_MSG_CONTRIB, crew_without_rows);
+    spoilt(TW_MSG_CONTRIB, contribution_of_too_many);
+    spoilt(TW_MSG_CREW, crew_of_nobody);
+    spoilt(TW_MSG_CREW, too_large_a_crew);
     spoilt(TW_MSG_RESULT, part_outside);
     spoilt(TW_MSG_RESULT, result_without_hash);
     spoilt(TW_MSG_RESULT, result_of_nobody);

@@ -279,6 +279,19 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
         memcpy(message->u.punch.control, "10.0.0.1:4300", 13);
         memcpy(message->u.punch.bulk, "10.0.0.1:4301", 13);
         break;
+    case TW_MSG_GATHER: message->u.gather = (struct tw_msg_gather){id(1), 812}; break;
+    case TW_MSG_CREW:
+        message->u.crew.lineage = id(1);
+        message->u.crew.head = id(2);
+        message->u.crew.round = 812;
+        message->u.crew.parts_root = id(3);
+        message->u.crew.rows_count = 2;
+        message->u.crew.rows[0] = (struct tw_crew_row){0x1122334455667788, id(4)};
+        message->u.crew.rows[1] = (struct tw_crew_row){1, id(5)};
+        break;
+    case TW_MSG_CREW_GET:
+        message->u.crew_get = (struct tw_msg_crew_get){id(1), id(2), 812, id(3)};
+        break;
     case TW_MSG_ACCUSE: message->u.accuse = (struct tw_msg_accuse){id(1), 812, 3, 0}; break;
     case TW_MSG_PAIR_REQUEST:
     case TW_MSG_PAIR_ACCEPT:

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "tests/sim/check.h"
 #include "tests/sim/world.h"
 
 enum { SECOND_US = 1000 * 1000 };
@@ -291,6 +292,26 @@ static void check_pairs(struct tw_sim_world *world) {
 /* ---- the outcome ------------------------------------------------------------------------------
  */
 
+/* Sums the tokens of hands that records list, and that they should, by each one's newest record.
+ * Those of heads also count in lineages that they leave. */
+static void measure_listed(struct tw_sim_world *world) {
+    struct tw_sim_result *result = world->result;
+    for (uint32_t i = world->options.heads_count; i < world->nodes_count; i++) {
+        struct tw_sim_node *node = &world->nodes[i];
+        if (!node->is_running || !tw_id_equal(&node->offered, &node->lineage)) continue;
+        tw_node_position(node->core, world->position);
+        const uint64_t rounds = world->position->rounds;
+        const struct tw_sim_commit *commit =
+            rounds > 0 ? tw_sim_check_find(world, &node->lineage, rounds - 1) : NULL;
+        const uint64_t answered = world->position->tokens_listed;
+        const uint64_t open = node->worker.tokens > answered ? node->worker.tokens - answered : 0;
+        result->tokens += node->tokens_ever;
+        result->tokens_due += answered - node->tokens_before;
+        if (open > result->tokens_open) result->tokens_open = open;
+        if (commit != NULL) result->tokens_listed += commit->listed[i];
+    }
+}
+
 static void measure_result(struct tw_sim_world *world) {
     struct tw_sim_result *result = world->result;
     result->calm_paced = UINT64_MAX;
@@ -319,6 +340,7 @@ static void measure_result(struct tw_sim_world *world) {
         loss += tw_sim_model_loss(&world->model, node->worker.replica.phi);
     }
     if (result->running_end > 0) result->loss_end = loss / result->running_end;
+    if (world->options.crew_max > 0) measure_listed(world);
     free(seen);
 }
 

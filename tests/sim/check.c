@@ -22,6 +22,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "sync/core/state.h"
 #include "sync/round/round.h"
 #include "tests/sim/check.h"
 
@@ -36,6 +37,7 @@ void tw_sim_check_init(struct tw_sim_world *world) {
     TW_ASSERT(check->nodes != NULL);
     tw_sim_map_init(&check->commits,
                     sizeof(struct tw_sim_commit) + world->nodes_count * sizeof(uint64_t));
+    tw_sim_map_init(&check->crews, sizeof(struct tw_sim_crew));
     tw_sim_map_init(&check->rounds, sizeof(struct tw_id));
     tw_sim_map_init(&check->memory, sizeof(struct tw_id));
     tw_sim_map_init(&check->clocks, sizeof(uint64_t));
@@ -56,6 +58,7 @@ void tw_sim_check_deinit(struct tw_sim_world *world) {
     free(check->pairings);
     free(check->nodes);
     tw_sim_map_deinit(&check->commits);
+    tw_sim_map_deinit(&check->crews);
     tw_sim_map_deinit(&check->rounds);
     tw_sim_map_deinit(&check->memory);
     tw_sim_map_deinit(&check->clocks);
@@ -83,7 +86,12 @@ static void check_contrib(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_msg_contrib *contrib) {
     uint32_t parts_count = 0;
     for (uint32_t k = 0; k < contrib->parts_count; k++) parts_count += contrib->bytes[k] > 0;
-    if (parts_count == 0) { /* the node has no contribution in this round */
+    if (parts_count > 0 && !tw_id_equal(&node->offered, &contrib->lineage)) {
+        node->offered = contrib->lineage;
+        node->tokens_before = node->core->at.tokens_listed;
+    }
+    if (contrib->crew_count > 0) return; /* tw_sim_check_gathered has seen it */
+    if (parts_count == 0) {              /* the node has no contribution in this round */
         if (contrib->tokens > 0 || contrib->fragment_tokens > 0 || contrib->fragment_steps > 0)
             tw_sim_fail(world, node, "G3", "counts tokens, but has no contribution");
         return;
@@ -169,9 +177,18 @@ static void check_apply(struct tw_sim_world *world, struct tw_sim_node *node,
         return;
     }
     tw_node_position(node->core, world->position);
-    const int member = tw_sim_roster_find(&commit->roster, node->idx);
+    struct tw_id root;
+    const int member = tw_sim_check_seat(world, commit, node, &root);
+    const bool has_seat = member >= 0 && commit->roster.members[member].node == node->idx;
+    /* After a restart, a hand may not know its work any more, which then stays in its Delta. */
+    const uint32_t fragment = (uint32_t)(round % world->options.fragments_count);
+    const bool is_known = node->worker.sent[fragment].is_known &&
+                          tw_id_equal(&node->worker.sent_roots[fragment], &root);
     const bool is_member =
-        member >= 0 && commit->roster.members[member].nonce == world->position->nonce;
+        member >= 0 &&
+        (has_seat ? commit->roster.members[member].nonce == world->position->nonce : is_known);
+    const bool is_lost = node->core->crew.words[round % TW_ROUNDS_KEPT] == CREW_LOST;
+    world->result->crew_lost += is_lost;
     uint64_t end = 0;
     for (uint32_t k = 0; k < commit->parts_count; k++) {
         const struct tw_apply_part *part = &action->u.apply.parts[k];
@@ -188,7 +205,7 @@ static void check_apply(struct tw_sim_world *world, struct tw_sim_node *node,
         } else if (!is_absent && !tw_id_equal(&action->inputs[k], &commit->parts[k].result)) {
             tw_sim_fail(world, node, "11", "part %u of round %" PRIu64 " is not the committed one",
                         k, round);
-        } else if (part->mode != mode) {
+        } else if (part->mode != mode && !(member >= 0 && !has_seat && (!is_known || is_lost))) {
             tw_sim_fail(world, node, "G3", "%s where round %" PRIu64 " %s its contribution",
                         mode == TW_APPLY_MIX ? "shifts" : "mixes", round,
                         is_ours ? "lists" : "does not list");
@@ -239,8 +256,9 @@ bool tw_sim_check_is_merged(struct tw_sim_world *world, const struct tw_sim_node
                             const struct tw_sim_request *apply, const struct tw_id *root) {
     const struct tw_sim_commit *commit =
         tw_sim_check_find(world, &apply->lineage, apply->action.u.apply.round);
-    const int seat = commit != NULL ? tw_sim_roster_find(&commit->roster, node->idx) : -1;
-    return seat >= 0 && tw_id_equal(&commit->roots[seat], root);
+    struct tw_id actual;
+    return commit != NULL && tw_sim_check_seat(world, commit, node, &actual) >= 0 &&
+           tw_id_equal(&actual, root);
 }
 
 void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -281,6 +299,47 @@ static void check_strike(struct tw_sim_world *world, struct tw_sim_node *node,
         if (tw_sim_is_traitor(world, other)) continue;
         tw_sim_fail(world, node, "38", "strikes node %u, which merged correctly", i);
     }
+}
+
+/* ---- crews ----------------------------------------------------------------------------------- */
+
+/* Notes the work that a head is about to contribute: all of it was offered for this round. */
+void tw_sim_check_gathered(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_event *event) {
+    const struct crew *crew = &node->core->crew;
+    const struct tw_msg_crew *list =
+        &crew->kept[(crew->kept_next + CREWS_KEPT - 1) % CREWS_KEPT]; /* the newest */
+    if (!tw_id_equal(&list->head, &node->id)) return;
+    const struct tw_id rows = tw_crew_root(list->rows, list->rows_count);
+    const struct tw_id bind = tw_crew_bind(&list->parts_root, list->rows_count, &rows);
+    const struct tw_sim_key key = tw_sim_key_of(&bind, 0, 0);
+    bool is_new;
+    struct tw_sim_crew *known = tw_sim_map_put(&world->check->crews, &key, &is_new);
+    for (uint32_t i = 0; i < crew->merged_count && is_new; i++) {
+        bool is_in = false;
+        for (uint32_t k = 0; k < list->rows_count; k++)
+            is_in |= tw_id_equal(&list->rows[k].leaf, &crew->works[i].leaf);
+        const bool is_refused =
+            event->kind == TW_EV_GATHERED && (event->u.encoded.refused >> i & 1) != 0;
+        if (is_in && is_refused) tw_sim_fail(world, node, "G3", "lists work that it left out");
+        if (!is_in) continue;
+        uint32_t who = 0;
+        while (who < world->nodes_count && !tw_id_equal(&world->nodes[who].id, &crew->merged[i]))
+            who++;
+        known->rows[known->count].node = who;
+        known->rows[known->count].tokens = crew->works[i].tokens;
+        known->rows[known->count++].root = crew->works[i].root;
+        if (who == node->idx) continue;
+        const struct tw_sim_encoded *encoded =
+            encoded_of(world, &world->nodes[who], &list->lineage, list->round);
+        bool is_told = false;
+        for (uint32_t k = 0; k < encoded->count; k++)
+            is_told |= encoded->all[k].is_told && encoded->all[k].tokens == crew->works[i].tokens &&
+                       tw_id_equal(&encoded->all[k].root, &known->rows[known->count - 1].root);
+        if (!is_told) tw_sim_fail(world, node, "G3", "lists work that node %u never offered", who);
+    }
+    if (is_new && known->count != list->rows_count)
+        tw_sim_fail(world, node, "G3", "lists work of unknown nodes");
 }
 
 /* ---- called from outside -------------------------------------------------------------------- */

@@ -99,7 +99,18 @@ struct tw_sim_pairing {
     uint64_t paired_count, one_sided_count, one_sided_due;
 };
 
+/* The work in a head's contribution, by its root. */
+struct tw_sim_crew {
+    uint32_t count;
+    struct {
+        uint32_t node;
+        uint64_t tokens;
+        struct tw_id root; /* of the node's own contribution */
+    } rows[TW_CREW_MAX];
+};
+
 struct tw_sim_check {
+    struct tw_sim_map crews;     /* root of a contribution -> struct tw_sim_crew */
     struct tw_sim_map commits;   /* digest -> struct tw_sim_commit */
     struct tw_sim_map rounds;    /* (lineage, round) -> digest */
     struct tw_sim_map memory;    /* (lineage, fragment, version) -> digest of (phi, u) */
@@ -130,6 +141,11 @@ int tw_sim_roster_find(const struct tw_sim_roster *roster, uint32_t node);
 /* Returns the committed record of this round, or NULL. */
 const struct tw_sim_commit *tw_sim_check_find(const struct tw_sim_world *world,
                                               const struct tw_id *lineage, uint64_t round);
+
+/* Returns the seat whose contribution to the round has work of the node, and sets *root to the root
+ * of that work. Returns -1 if there is none. */
+int tw_sim_check_seat(const struct tw_sim_world *world, const struct tw_sim_commit *commit,
+                      const struct tw_sim_node *node, struct tw_id *root);
 
 /* Called when a node reports a round as committed. */
 void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node,

@@ -5,6 +5,7 @@
 
 #include "sync/core/conduct.h"
 #include "sync/core/state.h"
+#include "sync/round/round.h"
 #include "tests/sim/check.h"
 
 /* ---- rosters -------------------------------------------------------------------------------- */
@@ -92,6 +93,50 @@ static uint64_t counted_tokens_max(const struct tw_record *record,
     return parent->usual_tokens == 0 ? UINT64_MAX : 16 * parent->usual_tokens;
 }
 
+static const struct tw_sim_crew *crew_of(const struct tw_sim_world *world,
+                                         const struct tw_id *root) {
+    const struct tw_sim_key key = tw_sim_key_of(root, 0, 0);
+    return tw_sim_map_get(&world->check->crews, &key);
+}
+
+int tw_sim_check_seat(const struct tw_sim_world *world, const struct tw_sim_commit *commit,
+                      const struct tw_sim_node *node, struct tw_id *root) {
+    for (uint32_t i = 0; i < commit->roster.count; i++) {
+        const struct tw_sim_crew *crew = crew_of(world, &commit->roots[i]);
+        for (uint32_t k = 0; crew != NULL && k < crew->count; k++) {
+            *root = crew->rows[k].root;
+            if (crew->rows[k].node == node->idx) return (int)i;
+        }
+        *root = commit->roots[i];
+        if (crew == NULL && commit->roster.members[i].node == node->idx) return (int)i;
+    }
+    return -1;
+}
+
+/* Adds the tokens of each node of a crew to those listed. Returns false for the work of one. */
+static bool list_crew(struct tw_sim_world *world, struct tw_sim_node *node,
+                      const struct tw_contributor *by, struct tw_sim_commit *commit) {
+    const struct tw_sim_crew *crew = crew_of(world, &by->root);
+    uint64_t sum = 0, least = UINT64_MAX, most = 0;
+    for (uint32_t k = 0; crew != NULL && k < crew->count; k++) {
+        const uint32_t who = crew->rows[k].node;
+        const uint64_t tokens = crew->rows[k].tokens;
+        sum += tokens;
+        least = tokens < least ? tokens : least;
+        most = tokens > most ? tokens : most;
+        commit->listed[who] += crew->rows[k].tokens;
+        if (commit->listed[who] > world->nodes[who].tokens_ever)
+            tw_sim_fail(world, node, "G3",
+                        "node %u is listed for %" PRIu64 " tokens and trained %" PRIu64, who,
+                        commit->listed[who], world->nodes[who].tokens_ever);
+    }
+    const bool may_be_cut = most > 4 * least || sum > tw_account_tokens_max(node->core);
+    if (crew != NULL && (by->tokens > sum || (by->tokens < sum && !may_be_cut)))
+        tw_sim_fail(world, node, "G3", "a crew has %" PRIu64 " tokens, and %" PRIu64 " are listed",
+                    sum, by->tokens);
+    return crew != NULL;
+}
+
 static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *node,
                                const struct tw_record *record, struct tw_sim_commit *commit) {
     const uint64_t most = counted_tokens_max(record, commit);
@@ -110,7 +155,7 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
         const uint32_t who = commit->roster.members[by->member_idx].node;
         clock_tokens += by->tokens < most ? by->tokens : most;
         listed |= UINT64_C(1) << by->member_idx;
-        commit->listed[who] += by->tokens;
+        if (!list_crew(world, node, by, commit)) commit->listed[who] += by->tokens;
         commit->roots[by->member_idx] = by->root;
         if (tw_sim_is_traitor(world, &world->nodes[who]))
             continue; /* a traitor may claim any root and any tokens */
@@ -120,6 +165,7 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
                         commit->listed[who], world->nodes[who].tokens_ever);
         }
         if (record->parts_count == 0) continue; /* a solo round */
+        if (crew_of(world, &by->root) != NULL) continue;
         const struct tw_sim_key key = tw_sim_key_of(&record->lineage, record->round, who);
         const struct tw_sim_encoded *encoded = tw_sim_map_get(&world->check->encoded, &key);
         bool is_made = false;

@@ -138,6 +138,9 @@ static void check_sent(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_MSG_LOCK:
     case TW_MSG_EVIDENCE:
     case TW_MSG_NACK:
+    case TW_MSG_GATHER:
+    case TW_MSG_CREW:
+    case TW_MSG_CREW_GET:
         tw_sim_fail(world, node, "P1", "sends %s, which only groups use",
                     tw_message_name(message->kind));
         break;

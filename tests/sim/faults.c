@@ -231,6 +231,16 @@ static void begin_calm(struct tw_sim_world *world) {
     tw_sim_net_healed(world);
 }
 
+static void kill_heads(struct tw_sim_world *world) {
+    const uint32_t heads = world->options.heads_count;
+    TW_ASSERT(world->options.killed_heads < heads);
+    for (uint32_t i = heads - world->options.killed_heads; i < heads; i++) {
+        tw_sim_node_crash(world, &world->nodes[i], true);
+        start_later(world, &world->nodes[i], 60 * SECOND_US);
+        world->result->faults[TW_SIM_CRASH]++;
+    }
+}
+
 void tw_sim_faults_init(struct tw_sim_world *world) {
     const struct tw_sim_options *options = &world->options;
     for (uint32_t i = 0; i < TW_SIM_FAULTS_COUNT; i++) {
@@ -247,6 +257,9 @@ void tw_sim_faults_init(struct tw_sim_world *world) {
         start_later(world, &world->nodes[i], wait_us);
     }
     tw_sim_push(world, options->chaos_us, TW_SIM_TIMER_CALM, 0, 0, 0, NULL);
+    if (options->killed_heads > 0)
+        tw_sim_push(world, options->kill_us, TW_SIM_TIMER_FAULT, TW_SIM_FAULTS_COUNT + 1, 0, 0,
+                    NULL);
     if (options->split_end_us != 0) {
         tw_sim_push(world, options->split_us, TW_SIM_TIMER_FAULT, TW_SIM_FAULTS_COUNT, 0, 0, NULL);
         tw_sim_push(world, options->split_end_us, TW_SIM_TIMER_HEAL, TW_SIM_PARTITION, 0, 0, NULL);
@@ -264,6 +277,8 @@ void tw_sim_faults_timer(struct tw_sim_world *world, const struct tw_sim_timer *
         world->is_split = true;
         world->is_split_one_way = false;
         world->result->faults[TW_SIM_PARTITION]++;
+    } else if (timer->a == TW_SIM_FAULTS_COUNT + 1) {
+        kill_heads(world);
     } else {
         inject_fault(world, (enum tw_sim_fault)timer->a);
     }

@@ -8,7 +8,10 @@
  * random draw, so worlds without liars stay the same.
  *
  * During the phase with faults, a liar also claims now and then to be in a lineage that nobody
- * founded, far ahead of all others. No node may follow it. */
+ * founded, far ahead of all others. No node may follow it.
+ *
+ * A false head has an honest core too. Each second one tells nobody whose work it contributes; the
+ * others contribute none but their own. */
 #include <math.h>
 #include <string.h>
 
@@ -17,6 +20,11 @@
 #include "tests/sim/world.h"
 
 static const char INVENTED[] = "a lineage that nobody founded";
+
+bool tw_sim_is_false_head(const struct tw_sim_world *world, const struct tw_sim_node *node) {
+    const uint32_t heads = world->options.heads_count;
+    return node->idx < heads && node->idx >= heads - world->options.false_heads;
+}
 
 bool tw_sim_is_liar(const struct tw_sim_world *world, const struct tw_sim_node *node) {
     return node->idx >= world->nodes_count - world->options.liars_count;

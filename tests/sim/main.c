@@ -17,7 +17,7 @@ struct arguments {
     uint64_t first, last, liars, traitors, sybils;
     uint32_t nodes, heads, lies;
     double hours;
-    bool is_pair, has_homes, has_traitors, has_committee, has_donors, is_silent, is_json,
+    bool is_pair, has_homes, has_traitors, has_committee, has_donors, has_crews, is_silent, is_json,
         has_histogram, has_trace;
     int mutant;
 };
@@ -25,7 +25,7 @@ struct arguments {
 static const char usage[] =
     "usage: thinwire-sim [--seed S | --seeds A..B] [--nodes N] [--hours H] [--pairs]\n"
     "                    [--homes] [--liars K] [--traitors K] [--lies L] [--committee]\n"
-    "                    [--donors] [--heads K]\n"
+    "                    [--donors] [--heads K [--crews]]\n"
     "                    [--sybils K] [--silent]\n"
     "                    [--json] [--histogram] [--trace]\n"
     "\n"
@@ -36,6 +36,7 @@ static const char usage[] =
     "  --seeds A..B  all seeds from A to B\n"
     "  --nodes N     1 to 64 nodes, with --heads up to 16384 (default: drawn)\n"
     "  --heads K     only the first K nodes are linked to each other, and have seats\n"
+    "  --crews       each head contributes the work of the others that are linked to it\n"
     "  --hours H     simulated hours per seed, two thirds of them with faults (default 1)\n"
     "  --liars K     the last K nodes lie about results, or to their partners (default 0)\n"
     "  --traitors K  the last K nodes lie in every message (0: drawn, a third at most)\n"
@@ -102,17 +103,27 @@ static bool parse_hours(const char *text, struct arguments *arguments) {
 
 /* Returns 0 to continue, otherwise the exit status + 1. */
 static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
-    static const struct option longs[] = {
-        {"seed", required_argument, NULL, 's'},   {"seeds", required_argument, NULL, 'S'},
-        {"nodes", required_argument, NULL, 'n'},  {"heads", required_argument, NULL, 'k'},
-        {"hours", required_argument, NULL, 'h'},  {"json", no_argument, NULL, 'j'},
-        {"histogram", no_argument, NULL, 'H'},    {"trace", no_argument, NULL, 't'},
-        {"help", no_argument, NULL, '?'},         {"mutant", required_argument, NULL, 'p'},
-        {"liars", required_argument, NULL, 'l'},  {"traitors", required_argument, NULL, 'T'},
-        {"lies", required_argument, NULL, 'L'},   {"pairs", no_argument, NULL, 'P'},
-        {"homes", no_argument, NULL, 'o'},        {"committee", no_argument, NULL, 'c'},
-        {"sybils", required_argument, NULL, 'y'}, {"silent", no_argument, NULL, 'i'},
-        {"donors", no_argument, NULL, 'd'},       {0}};
+    static const struct option longs[] = {{"seed", required_argument, NULL, 's'},
+                                          {"seeds", required_argument, NULL, 'S'},
+                                          {"nodes", required_argument, NULL, 'n'},
+                                          {"heads", required_argument, NULL, 'k'},
+                                          {"hours", required_argument, NULL, 'h'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {"histogram", no_argument, NULL, 'H'},
+                                          {"trace", no_argument, NULL, 't'},
+                                          {"help", no_argument, NULL, '?'},
+                                          {"mutant", required_argument, NULL, 'p'},
+                                          {"liars", required_argument, NULL, 'l'},
+                                          {"traitors", required_argument, NULL, 'T'},
+                                          {"lies", required_argument, NULL, 'L'},
+                                          {"pairs", no_argument, NULL, 'P'},
+                                          {"homes", no_argument, NULL, 'o'},
+                                          {"crews", no_argument, NULL, 'w'},
+                                          {"committee", no_argument, NULL, 'c'},
+                                          {"sybils", required_argument, NULL, 'y'},
+                                          {"silent", no_argument, NULL, 'i'},
+                                          {"donors", no_argument, NULL, 'd'},
+                                          {0}};
     *arguments = (struct arguments){.first = 1, .last = 1, .hours = 1};
     int option, at = -1;
     while ((option = getopt_long(argc, argv, "", longs, &at)) != -1) {
@@ -142,6 +153,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
         case 'P': arguments->is_pair = true; break;
         case 'o': arguments->has_homes = true; break;
         case 'c': arguments->has_committee = true; break;
+        case 'w': arguments->has_crews = true; break;
         case 'd': arguments->has_donors = true; break;
         case 'j': arguments->is_json = true; break;
         case 'H': arguments->has_histogram = true; break;
@@ -201,6 +213,7 @@ static void print_repeat(const struct arguments *arguments, uint64_t seed) {
     printf("repeat with: thinwire-sim --seed %" PRIu64, seed);
     if (arguments->nodes != 0) printf(" --nodes %u", arguments->nodes);
     if (arguments->heads != 0) printf(" --heads %u", arguments->heads);
+    if (arguments->has_crews) printf(" --crews");
     printf(" --hours %g --trace", arguments->hours);
     if (arguments->liars != 0) printf(" --liars %" PRIu64, arguments->liars);
     if (arguments->has_traitors) printf(" --traitors %" PRIu64, arguments->traitors);
@@ -252,6 +265,7 @@ int main(int argc, char **argv) {
             tw_sim_options_draw_traitors(&options, (uint32_t)arguments.traitors);
         if (arguments.has_committee) tw_sim_options_draw_committee(&options);
         if (arguments.heads > 0) tw_sim_options_draw_heads(&options, arguments.heads);
+        if (arguments.has_crews && arguments.heads > 0) tw_sim_options_draw_crews(&options);
         if (arguments.has_donors) tw_sim_options_draw_donors(&options);
         if (arguments.sybils > 0)
             tw_sim_options_draw_sybils(&options, (uint32_t)arguments.sybils, arguments.is_silent);

@@ -339,11 +339,15 @@ static void note_cost(struct tw_sim_world *world, struct tw_sim_node *from, stru
     costs->proposed_us = world->now_us;
 }
 
-/* About the size on the wire. A cursor of 0 is not sent. */
+/* About the size on the wire. Fields of CONTRIB that are 0 are not sent. */
 static uint32_t sent_bytes(const struct tw_message *message) {
-    const bool lacks_cursor = message->kind == TW_MSG_CONTRIB && message->u.contrib.cursor == 0;
-    const size_t bytes =
-        member_bytes(message) - (lacks_cursor ? sizeof(message->u.contrib.cursor) : 0);
+    size_t bytes = member_bytes(message);
+    if (message->kind == TW_MSG_CONTRIB && message->u.contrib.cursor == 0)
+        bytes -= sizeof(message->u.contrib.cursor);
+    if (message->kind == TW_MSG_CONTRIB && message->u.contrib.crew_count == 0)
+        bytes -= 8 + sizeof(message->u.contrib.crew_root);
+    if (message->kind == TW_MSG_CREW)
+        bytes -= (TW_CREW_MAX - message->u.crew.rows_count) * sizeof(struct tw_crew_row);
     return FRAME_BYTES + (uint32_t)bytes / 4;
 }
 
@@ -364,6 +368,8 @@ void tw_sim_net_message(struct tw_sim_world *world, struct tw_sim_node *node, ui
                         const struct tw_message *message) {
     struct tw_sim_link *link = live_link(world, node, peer, "message");
     if (link == NULL) return;
+    if (message->kind == TW_MSG_CREW && tw_sim_is_false_head(world, node) && node->idx % 2 == 0)
+        return;
     struct tw_message *copy = copy_of(message);
     tw_sim_lie_message(world, node, copy);
     if (tw_sim_treason_pass(world, node, link->nodes[!end_of(link, node)], copy))

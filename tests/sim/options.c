@@ -222,6 +222,10 @@ void tw_sim_options_draw_heads(struct tw_sim_options *options, uint32_t heads) {
     options->is_costed = true;
 }
 
+void tw_sim_options_draw_crews(struct tw_sim_options *options) {
+    options->crew_max = TW_CREW_MAX;
+}
+
 const char *tw_sim_fault_text(enum tw_sim_fault fault) {
     static const char *const texts[] = {
 #define X(name, text) [TW_SIM_##name] = (text),

@@ -103,9 +103,13 @@ struct tw_sim_options {
     bool has_own_starts;      /* each node starts from different weights */
     uint32_t reducers_count;  /* nodes that reduce; the last ones */
     uint32_t followers_count; /* nodes that follow; the last ones before those that reduce */
-    uint32_t heads_count; /* the first nodes, linked to each other: they alone have seats; 0: all
-                             nodes are linked to each other */
-    uint32_t hand_links;  /* links that each other node keeps, all to heads */
+    uint32_t heads_count;  /* the first nodes, linked to each other: they alone have seats; 0: all
+                              nodes are linked to each other */
+    uint32_t crew_max;     /* nodes whose work a head contributes, itself included; 0: none */
+    uint32_t hand_links;   /* links that each other node keeps, all to heads */
+    uint32_t false_heads;  /* heads that lie to their hands (lie.c); the last ones */
+    uint32_t killed_heads; /* heads that die at `kill_us`, for a minute; the last ones */
+    uint64_t kill_us;
 };
 
 /* Draws all options. If `nodes_count` is 0, it is drawn too. `hours` is split 2:1 into chaos (with
@@ -136,6 +140,9 @@ void tw_sim_options_draw_committee(struct tw_sim_options *options);
 
 /* Leaves power cuts alone of the faults, in a world in which a group is soon whole again. */
 void tw_sim_options_draw_power(struct tw_sim_options *options);
+
+/* Also lets heads contribute the work of the nodes without a seat. */
+void tw_sim_options_draw_crews(struct tw_sim_options *options);
 
 /* Gives seats to the first `heads` nodes alone, and each other node a link to three of them at
  * most. */

@@ -70,7 +70,7 @@ static void hold_payload(struct tw_sim_world *world, struct tw_sim_node *node,
 void tw_sim_pool_hold_made(struct tw_sim_world *world, struct tw_sim_node *node,
                            const struct tw_event *event) {
     if (!event->ok) return;
-    if (event->kind == TW_EV_ENCODED) {
+    if (event->kind == TW_EV_ENCODED || event->kind == TW_EV_GATHERED) {
         for (uint32_t k = 0; k < event->u.encoded.parts_count; k++) {
             hold_payload(world, node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k]);
         }

@@ -14,9 +14,9 @@ uint64_t tw_sim_result_faults(const struct tw_sim_result *result) {
 
 const char *tw_sim_event_name(uint32_t event) {
     static const char *const names[] = {
-        "TICK",      "PEER_UP",     "PEER_DOWN", "MESSAGE",  "CHUNK",   "VERIFIED",
-        "WORKER_UP", "WORKER_DOWN", "STEP",      "ENCODED",  "REDUCED", "APPLIED",
-        "EXPORTED",  "STORED",      "LEAVE",     "MEASURED", "JUDGED",  "REFUSED"};
+        "TICK",        "PEER_UP",  "PEER_DOWN", "MESSAGE", "CHUNK",   "VERIFIED", "WORKER_UP",
+        "WORKER_DOWN", "STEP",     "ENCODED",   "REDUCED", "APPLIED", "EXPORTED", "STORED",
+        "LEAVE",       "MEASURED", "JUDGED",    "REFUSED", "GATHERED"};
     if (event < TW_SIM_MESSAGES) return names[event];
     return tw_message_name((enum tw_message_kind)(event - TW_SIM_MESSAGES));
 }
@@ -63,6 +63,11 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
             r->lineages_end == 1 ? "" : "s", r->lineages, r->clock_tokens, r->loss_end,
             r->loss_start);
     for (uint32_t i = 0; i < 2 && options->is_costed; i++) print_use(r, i, file);
+    if (options->crew_max > 0)
+        fprintf(file,
+                "  hands     of %" PRIu64 " tokens %" PRIu64 " listed, %" PRIu64
+                " due; the newest %" PRIu64 " of a hand at most; %" PRIu64 " answers not found\n",
+                r->tokens, r->tokens_listed, r->tokens_due, r->tokens_open, r->crew_lost);
     if (options->liars_count > 0)
         fprintf(file,
                 "  lies      %" PRIu64 " published by %u nodes, %" PRIu64 " committed; %" PRIu64

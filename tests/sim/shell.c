@@ -161,6 +161,7 @@ static void take_action(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_ACT_LOAD:
     case TW_ACT_CLOCK:
     case TW_ACT_JUDGE:
+    case TW_ACT_GATHER:
     case TW_ACT_FINISH: tw_sim_worker_ask(world, node, action); break;
     case TW_ACT_STORE_VOTE: store_vote(world, node, action); break;
     case TW_ACT_REPORT:
@@ -240,6 +241,8 @@ void tw_sim_deliver(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_id lineage = node->lineage;
     const enum tw_node_state state = node->state;
     tw_node_event(node->core, event, world->now_us + node->clock_offset_us);
+    if (event->kind == TW_EV_GATHERED || event->kind == TW_EV_ENCODED)
+        tw_sim_check_gathered(world, node, event);
     note_state(world, node);
     if (!tw_id_equal(&lineage, &node->lineage)) {
         tw_sim_check_moved(world, node, &lineage, state, clock_tokens);
@@ -313,6 +316,7 @@ static void fill_config(struct tw_sim_world *world, struct tw_sim_node *node,
         .members_max = options->members_max,
         .role = tw_sim_role(world, node),
         .is_hand = options->heads_count > 0 && node->idx >= options->heads_count,
+        .crew_max = options->crew_max,
         .has_rights = options->voters_count > 0,
         .lacks_vote = !tw_sim_has_vote(world, node->idx),
         .weight = (uint32_t)(node->upload_bytes_per_s / 1000 + 1),

@@ -13,7 +13,7 @@
 /* Columns of the histogram: event kinds, then message kinds, of which some are unused. */
 enum {
     TW_SIM_STATES = 4,
-    TW_SIM_MESSAGES = TW_EV_REFUSED + 1,
+    TW_SIM_MESSAGES = TW_EV_GATHERED + 1,
     TW_SIM_EVENTS = TW_SIM_MESSAGES + TW_MESSAGE_KINDS,
     TW_SIM_TRIES = 12,
 };
@@ -75,6 +75,12 @@ struct tw_sim_result {
     uint64_t false_states;  /* states offered by traitors with the lie "donor" */
     uint64_t false_donors;  /* reports of honest nodes that name the donor of a false state */
     uint64_t calm_paced;    /* rounds of the slowest honest node in the second half of the calm */
+    /* with crews: */
+    uint64_t crew_lost;     /* contributions whose CREW a hand did not find */
+    uint64_t tokens_listed; /* tokens of hands that records list */
+    uint64_t tokens_due;    /* tokens that they should list: those up to the newest answer to each
+                               hand, without those before its first contribution */
+    uint64_t tokens_open;   /* most tokens of a hand since then */
     double node_hours;      /* hours that the nodes ran, summed over nodes */
     double loss_start,
         loss_end;          /* loss of the initial model; mean loss of the running nodes' anchors */

@@ -38,6 +38,11 @@ static bool is_of_donors(const char *mutant) {
     return strcmp(mutant, "donor-believed") == 0 || strcmp(mutant, "any-end") == 0;
 }
 
+/* True if the bug matters only where heads contribute the work of others. */
+static bool is_of_crews(const char *mutant) {
+    return strncmp(mutant, "crew-", 5) == 0;
+}
+
 /* True if the bug matters only where members check each other's training. */
 static bool is_of_jury(const char *mutant) {
     return strcmp(mutant, "one-doubt") == 0;
@@ -88,6 +93,11 @@ static bool is_found(int mutant, uint64_t seed) {
         tw_sim_options_draw(&options, seed, 7, 1);
         options.mutant = mutant;
         tw_sim_options_draw_donors(&options);
+    } else if (is_of_crews(tw_sim_mutant_name(mutant))) {
+        tw_sim_options_draw(&options, seed, 16, 0.2);
+        options.mutant = mutant;
+        tw_sim_options_draw_heads(&options, 4);
+        tw_sim_options_draw_crews(&options);
     } else if (is_of_jury(tw_sim_mutant_name(mutant))) {
         tw_sim_options_draw(&options, seed, 5 + (uint32_t)(seed % 7), 1);
         options.mutant = mutant;

@@ -159,6 +159,48 @@ static void reduce(struct tw_sim_world *world, struct tw_sim_node *node,
     tw_sim_worker_tell(world, node, &event, is_mute);
 }
 
+/* Returns the inputs that the worker of a head leaves out: sometimes one; of a false head, all. */
+static uint64_t left_out(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                         const struct tw_gather *gather) {
+    const uint32_t count = gather->inputs_count;
+    if (tw_sim_is_false_head(world, node) && node->idx % 2 != 0)
+        return (UINT64_MAX >> (64 - count)) & ~UINT64_C(1);
+    if (count < 3 || gather->round % 8 != 3) return 0;
+    return UINT64_C(1) << (1 + gather->round / 8 % (count - 1));
+}
+
+/* Merges the work of a crew: of the whole fragment, cut into parts. */
+static void gather(struct tw_sim_world *world, struct tw_sim_node *node,
+                   const struct tw_sim_request *request, bool is_mute) {
+    const struct tw_gather *gather = &request->action.u.gather;
+    const uint32_t dims = world->model.dims_per_fragment;
+    const struct tw_sim_content *taken[TW_CREW_MAX];
+    uint64_t tokens[TW_CREW_MAX];
+    uint32_t count = 0;
+    struct tw_event event = {.kind = TW_EV_GATHERED, .ok = !tw_sim_node_refuses(node)};
+    event.u.encoded.round = gather->round;
+    event.u.encoded.parts_count = gather->parts_count;
+    event.u.encoded.refused = left_out(world, node, gather);
+    for (uint32_t k = 0; k < gather->inputs_count; k++) {
+        if ((event.u.encoded.refused >> k & 1) != 0) continue;
+        taken[count] = request->contents[k];
+        tokens[count++] = gather->inputs[k].tokens;
+    }
+    const struct tw_sim_content *whole =
+        tw_sim_model_reduce(&world->contents, taken, tokens, count, (uint64_t)dims * TW_PART_ALIGN);
+    event.ok &= whole != NULL;
+    for (uint32_t k = 0; k < gather->parts_count && event.ok; k++) {
+        float part[TW_SIM_FRAGMENT_DIMS_MAX];
+        const uint32_t first = (uint32_t)(gather->parts[k].begin / TW_PART_ALIGN);
+        const uint32_t n = (uint32_t)(gather->parts[k].count / TW_PART_ALIGN);
+        memcpy(part, tw_sim_delta_of(whole, dims) + first * sizeof(float), n * sizeof(float));
+        const struct tw_sim_content *content = tw_sim_delta_put(&world->contents, part, n);
+        event.u.encoded.hashes[k] = content->hash;
+        event.u.encoded.bytes[k] = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
+    }
+    tw_sim_worker_tell(world, node, &event, is_mute);
+}
+
 bool tw_sim_is_idler(const struct tw_sim_world *world, const struct tw_sim_node *node) {
     return node->idx >= world->nodes_count - world->options.idlers_count;
 }
@@ -314,6 +356,7 @@ static void serve(struct tw_sim_world *world, struct tw_sim_node *node,
                          is_mute);
         break;
     case TW_ACT_EXPORT: export(world, node, action, is_mute); break;
+    case TW_ACT_GATHER: gather(world, node, request, is_mute); break;
     case TW_ACT_JUDGE: judge(world, node, action, is_mute); break;
     case TW_ACT_LOAD:
         if (action->u.load.mode == TW_LOAD_TURN) {
@@ -378,6 +421,9 @@ static void pin_payloads(struct tw_sim_world *world, struct tw_sim_node *node,
         for (uint32_t k = 0; k < action->u.reduce.inputs_count; k++) {
             request->contents[k] = content_of(world, node, &action->inputs[k], "REDUCE");
         }
+    } else if (action->kind == TW_ACT_GATHER) {
+        for (uint32_t k = 0; k < action->u.gather.inputs_count; k++)
+            request->contents[k] = content_of(world, node, &action->inputs[k], "GATHER");
     } else if (action->kind == TW_ACT_JUDGE) {
         for (uint32_t k = 0; k < action->u.judge.parts_count; k++) {
             if (action->u.judge.parts[k].count == 0) continue;
@@ -427,7 +473,8 @@ void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
     pin_payloads(world, node, request);
     /* REDUCE is handled between steps, as in worker/loop/step_server.h, and JUDGE waits for none.
      */
-    if (action->kind == TW_ACT_REDUCE || action->kind == TW_ACT_JUDGE) {
+    if (action->kind == TW_ACT_REDUCE || action->kind == TW_ACT_JUDGE ||
+        action->kind == TW_ACT_GATHER) {
         if (!world->result->is_failed) serve(world, node, request, false);
         free(request);
         return;

@@ -196,6 +196,10 @@ struct tw_sim_node {
 
     /* read by check.c and calm.c */
     uint64_t tokens_ever; /* tokens trained in all lives */
+    /* Lineage of the newest contribution, and tokens before the first one to that lineage, which
+     * none of its rounds can list. */
+    struct tw_id offered;
+    uint64_t tokens_before;
     uint64_t up_us,
         up_total_us; /* start of the node's present life; duration of all earlier lives */
     /* rounds, and rounds contributed to, by the middle of the calm */
@@ -367,6 +371,8 @@ void tw_sim_worker_pair(struct tw_sim_world *world, struct tw_sim_node *node,
 
 /* ---- lie.c */
 bool tw_sim_is_idler(const struct tw_sim_world *world, const struct tw_sim_node *node);
+/* True for a head that lies to its hands. */
+bool tw_sim_is_false_head(const struct tw_sim_world *world, const struct tw_sim_node *node);
 bool tw_sim_is_liar(const struct tw_sim_world *world, const struct tw_sim_node *node);
 /* Returns the false result that a liar publishes instead of `content`. */
 const struct tw_sim_content *tw_sim_lie_make(struct tw_sim_world *world,
@@ -438,6 +444,9 @@ void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_action *action);
 void tw_sim_check_event(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_event *event);
+/* Called when the core of a head has the merge of its crew. */
+void tw_sim_check_gathered(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_event *event);
 void tw_sim_check_tick(struct tw_sim_world *world, struct tw_sim_node *node);
 /* Called when writing a vote failed: the vote exists only in memory. */
 void tw_sim_check_unwritten(struct tw_sim_world *world, struct tw_sim_node *node,

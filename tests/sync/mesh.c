@@ -299,6 +299,7 @@ static void take_action(struct mesh *mesh, uint32_t node, const struct tw_action
     case TW_ACT_ENCODE: answer_encode(mesh, node, action); break;
     case TW_ACT_REDUCE: answer_reduce(mesh, node, action); break;
     case TW_ACT_JUDGE: answer_judge(mesh, node, action); break;
+    case TW_ACT_GATHER: TW_NEVER("a run without crews");
     case TW_ACT_APPLY: answer_apply(mesh, node, action); break;
     case TW_ACT_PAIR_ENCODE: answer_pair_encode(mesh, node, action); break;
     case TW_ACT_PAIR_APPLY: answer_pair_apply(mesh, node, action); break;

@@ -361,9 +361,9 @@ TEST_IN(set_up, tear_down, tokens_are_those_of_the_steps) {
         assert_int_equal(report->u.report.kind, TW_REPORT_MISBEHAVED);
     }
     rows[4].fragment_steps = UINT32_MAX;
-    assert_true(tw_account_is_possible(node, &rows[4]));
+    assert_true(tw_account_is_possible(node, &rows[4], 1));
     node->cfg.has_own_start = true; /* another trainer supplies the counts, so any are possible */
-    for (uint32_t i = 0; i < 6; i++) assert_true(tw_account_is_possible(node, &rows[i]));
+    for (uint32_t i = 0; i < 6; i++) assert_true(tw_account_is_possible(node, &rows[i], 1));
     node->cfg.has_own_start = false;
     contrib->tokens = true_row.tokens;
     contrib->fragment_tokens = true_row.fragment_tokens;

@@ -39,6 +39,11 @@ static struct tw_event draw(enum tw_event_kind kind, struct tw_rng *rng) {
         event.u.encoded.parts_count = (uint32_t)tw_rng_below(rng, TW_PARTS_MAX + 1);
         for (uint32_t k = 0; k < event.u.encoded.parts_count; k++) event.u.encoded.hashes[k] = id;
     }
+    if (kind == TW_EV_GATHERED) {
+        event.u.encoded.refused = tw_rng_next(rng);
+        event.u.encoded.parts_count = 1;
+        event.u.encoded.hashes[0] = id;
+    }
     if (kind == TW_EV_REDUCED) {
         event.u.reduced.refused = tw_rng_next(rng);
         event.u.reduced.hash = id;
@@ -59,7 +64,7 @@ static struct tw_event draw(enum tw_event_kind kind, struct tw_rng *rng) {
 TEST(every_kind_comes_back) {
     struct tw_rng rng;
     tw_rng_seed(&rng, 7);
-    for (unsigned kind = TW_EV_TICK; kind <= TW_EV_REFUSED; kind++) {
+    for (unsigned kind = TW_EV_TICK; kind <= TW_EV_GATHERED; kind++) {
         for (unsigned trial = 0; kind != TW_EV_MESSAGE && trial < 200; trial++) {
             const struct tw_event event = draw((enum tw_event_kind)kind, &rng);
             struct tw_event again;
@@ -94,7 +99,7 @@ TEST(other_bytes_are_refused) {
     struct tw_rng rng;
     struct tw_event again;
     tw_rng_seed(&rng, 8);
-    for (unsigned kind = TW_EV_TICK; kind <= TW_EV_REFUSED; kind++) {
+    for (unsigned kind = TW_EV_TICK; kind <= TW_EV_GATHERED; kind++) {
         if (kind == TW_EV_MESSAGE) continue;
         const struct tw_event event = draw((enum tw_event_kind)kind, &rng);
         const size_t size = tw_event_encode(&event, bytes);
@@ -105,7 +110,7 @@ TEST(other_bytes_are_refused) {
                          TW_CORRUPT);
     }
     memset(bytes, 0, 64);
-    bytes[0] = TW_EV_REFUSED + 1;
+    bytes[0] = TW_EV_GATHERED + 1;
     assert_int_equal(tw_event_decode(bytes, 4, &again, &message, &worker, &err), TW_CORRUPT);
     bytes[0] = TW_EV_TICK;
     bytes[2] = TW_PEERS_MAX;
