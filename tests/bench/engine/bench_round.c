@@ -7,7 +7,8 @@
  * The last line is JSON. encode_s and apply_s are the extra time of step boundaries with these
  * requests, over all rounds of a period. The overhead includes both, and the slowdown of steps
  * while REDUCE runs. The time of digests of (phi, u) is reported separately: without a hash
- * library, they are computed in plain C. */
+ * library, they are computed in plain C. check_s and check_step_s are processor times of a check of
+ * a contribution (sync.jury) and of a step; contribution_bytes are those that its juror fetches. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +82,21 @@ static enum tw_status learner_heldout(void *self, const float *params, double *l
     return tw_fail(err, TW_AGAIN, "nothing is held out here");
 }
 
+static enum tw_status learner_losses(void *self, const float *params, uint64_t seed,
+                                     const uint64_t *cursors, uint32_t count, double *losses,
+                                     struct tw_error *err) {
+    struct bench *bench = self;
+    (void)seed, (void)cursors;
+    for (uint32_t i = 0; i < count; i++)
+        TW_TRY(tw_engine_loss(bench->engine, params, bench->tokens, 1, &losses[i], err));
+    return TW_OK;
+}
+
+static uint64_t learner_epoch(void *self) {
+    (void)self;
+    return 1 << 20;
+}
+
 static float learner_lr(void *self, uint64_t clock_tokens) {
     (void)self, (void)clock_tokens;
     return 1e-4f;
@@ -124,6 +140,8 @@ static enum tw_status learner_open(struct bench *bench, struct tw_error *err) {
                             .init = learner_init,
                             .step = learner_step,
                             .heldout = learner_heldout,
+                            .drawn_losses = learner_losses,
+                            .epoch_windows = learner_epoch,
                             .lr = learner_lr,
                             .pull = learner_pull,
                             .push = learner_push};
@@ -312,8 +330,44 @@ static double digests_s(const struct bench *bench) {
     return now_s() - begin_s;
 }
 
+static double processor_s(void) {
+    struct timespec used;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
+/* Checks the last contribution to fragment 0 between steps. Sets the processor time of the check
+ * and of a step. */
+static enum tw_status take_check(struct bench *bench, double *check_s, double *step_s,
+                                 struct tw_error *err) {
+    enum { STEPS = 4 };
+    const struct fragment *const fragment = &bench->fragments[0];
+    struct tw_worker_msg msg = {.kind = TW_WMSG_JUDGE}, answer;
+    const double begin_s = processor_s();
+    for (unsigned i = 0; i < STEPS; i++) TW_TRY(tw_trainer_turn(&bench->trainer, err));
+    *step_s = (processor_s() - begin_s) / STEPS;
+    msg.u.judge.tokens = bench->learner.tokens_per_step * bench->run.sync.period;
+    msg.u.judge.cursor = 2 * msg.u.judge.tokens;
+    msg.u.judge.parts_count = PARTS;
+    for (uint32_t i = 0; i < PARTS; i++) {
+        msg.u.judge.parts[i].begin = fragment->begin[i];
+        msg.u.judge.parts[i].count = fragment->count[i];
+        msg.u.judge.parts[i].in = fragment->sent[i];
+    }
+    fake_daemon_send(&bench->daemon, &msg);
+    uint32_t steps = 0;
+    const double from_s = processor_s();
+    do {
+        TW_TRY(tw_trainer_turn(&bench->trainer, err));
+        steps++;
+    } while (!fake_daemon_recv(&bench->daemon, TW_WMSG_JUDGED, &answer));
+    *check_s = processor_s() - from_s - steps * *step_s;
+    return answer.u.judged.status == TW_OK ? TW_OK : refused("judge", answer.u.judged.status, err);
+}
+
 static enum tw_status measure(struct bench *bench, struct tw_error *err) {
     char text[96];
+    double check_s, check_step_s;
     struct taken taken;
     TW_TRY(take_period(bench, true, &taken, err)); /* warms up plans, graphs and caches */
     for (uint32_t i = 0; i < bench->periods; i++) {
@@ -324,6 +378,7 @@ static enum tw_status measure(struct bench *bench, struct tw_error *err) {
         bench->encode_s[i] = taken.encode_s;
         bench->apply_s[i] = taken.apply_s;
     }
+    TW_TRY(take_check(bench, &check_s, &check_step_s, err));
     const double digests = digests_s(bench), plain = median(bench->plain_s, bench->periods),
                  rounds = median(bench->rounds_s, bench->periods);
     const double step_s = plain / bench->steps,
@@ -332,12 +387,14 @@ static enum tw_status measure(struct bench *bench, struct tw_error *err) {
     (void)printf("{\"what\": \"%s\", \"params\": %llu, \"fragments\": %u, \"period\": %u, "
                  "\"step_s\": %.6f, \"period_plain_s\": %.6f, \"period_rounds_s\": %.6f, "
                  "\"encode_s\": %.6f, \"apply_s\": %.6f, \"digests_s\": %.6f, "
-                 "\"overhead\": %.6f}\n",
+                 "\"overhead\": %.6f, \"check_s\": %.6f, \"check_step_s\": %.6f, "
+                 "\"contribution_bytes\": %u}\n",
                  text, (unsigned long long)bench->daemon.layout.params,
                  (unsigned)bench->daemon.layout.fragments_count, (unsigned)bench->run.sync.period,
                  step_s, plain, rounds, median(bench->encode_s, bench->periods) - steps_s,
                  median(bench->apply_s, bench->periods) - steps_s, digests,
-                 (rounds - plain) / (bench->run.sync.period * step_s));
+                 (rounds - plain) / (bench->run.sync.period * step_s), check_s, check_step_s,
+                 (unsigned)(bench->fragments[0].sent[0].bytes + bench->fragments[0].sent[1].bytes));
     return TW_OK;
 }
 
