@@ -356,6 +356,7 @@ class Churn:
         made = {node.name: node.last_step - before for node, before in self.steps.items()}
         self.facts["solo_steps"] = made.pop(self.solo.name)
         self.facts["others_steps"] = made
+        self.facts["rounds_meanwhile"] = self.committed() - self.rounds
 
     def look_for_merge(self, now_s):
         states = ("member", "finished") + (("solo",) if self.has_own_anchors else ())

@@ -89,12 +89,14 @@ def judge_churn(facts, add):
     """The goals about the node that was killed."""
     churn = facts["churn"]
     steps, solo = churn.get("others_steps") or {}, churn.get("solo_steps", 0)
-    # their mean: in so short a time a busy machine runs one node twice as long as another
-    least, mean = min(steps.values(), default=0), sum(steps.values()) / max(len(steps), 1)
+    merged, merges = churn.get("rounds_meanwhile", 0), facts["preset"] != "btm"
+    # Not their pace: in so short a time a busy machine runs one program twice as long as another.
+    least = min(steps.values(), default=0)
     add(f"the others trained on while {churn['victim']} was gone",
-        f"{least} steps and more, {mean:.0f} on average, solo {solo}",
-        least > 0 and mean >= 0.5 * solo)
-    if facts["preset"] == "btm":
+        f"{least} steps and more (solo {solo})"
+        + (f", {merged} round{'' if merged == 1 else 's'} merged" if merges else ""),
+        least > 0 and (merged > 0 or not merges))
+    if not merges:
         return
     waited, allowed = churn.get("rounds_waited"), churn.get("rounds_allowed")
     add(f"{churn['victim']} came back, and its work is merged again",

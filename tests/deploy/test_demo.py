@@ -107,7 +107,7 @@ def good_facts(speed=1.0):
         "anchor_distance_max": 0.0, "bytes_ratio": 130.0, "data_copies": 3, "data_bytes": 4.5e6,
         "is_finished": True,
         "churn": {"victim": "node4", "others_steps": {"node1": 9, "node2": 8, "node3": 9},
-                  "solo_steps": 9, "rounds_waited": 2,
+                  "solo_steps": 9, "rounds_meanwhile": 1, "rounds_waited": 2,
                   "rounds_allowed": demo_judge.rounds_allowed(2 / speed, 3e6, 625e3)},
     }
 
@@ -122,7 +122,7 @@ def a_healthy_run_passes_at_any_speed():
     facts = good_facts()
     for node in facts["nodes"]:
         node["utilisation"] = 0.5
-    facts["churn"].update(others_steps={"node1": 17, "node2": 27, "node3": 30}, solo_steps=35)
+    facts["churn"].update(others_steps={"node1": 8, "node2": 9, "node3": 10}, solo_steps=21)
     check(failed(facts) == [], "a machine that is busy otherwise passes")
 
 
@@ -146,7 +146,9 @@ def every_fault_is_found():
     broken("nodes that wait for the network", lambda f: f["nodes"][1].update(pace=0.4), "pace")
     broken("a node that never trained", lambda f: f["nodes"][0].update(pace=None), "pace")
     broken("a group that stood still with its victim",
-           lambda f: f["churn"]["others_steps"].update(node1=1, node2=1), "trained on")
+           lambda f: f["churn"]["others_steps"].update(node1=0), "trained on")
+    broken("a group that no longer merges without it",
+           lambda f: f["churn"].update(rounds_meanwhile=0), "trained on")
     broken("a victim that never merged again",
            lambda f: f["churn"].pop("rounds_waited"), "came back")
     broken("a victim that merged late",
@@ -208,6 +210,7 @@ def the_victim_returns_when_the_others_have_trained_on():
     check(victim.calls == ["kill", "start"], "then it is started again")
     check(churn.facts["others_steps"] == {"node1": 4, "node2": 4}
           and churn.facts["solo_steps"] == 4, "the steps meanwhile are counted")
+    check(churn.facts["rounds_meanwhile"] == 2, "and the merges")
     churn.step(600, 0.4)
     check("returned_at_s" not in churn.facts, "its return is its first answer")
     victim.status = victim.say("receiver", 0)
