@@ -7,6 +7,8 @@ AdamW is fused where this PyTorch has that. --compile compiles the model; it has
 prints its line.
 --device cuda uses the usual setup there: torch.compile, fused AdamW, and the attention asked for;
 it has compiled before it prints its line. The loss stays on the device, and is read once per step.
+--profile N prints the time of N steps by operator, the longest first, and ends: the table beside
+that of `thinwire train --profile`.
 """
 import argparse
 import json
@@ -26,6 +28,7 @@ parser.add_argument("--attention", choices=("flash", "cudnn"), default="flash")
 parser.add_argument("--compute", choices=("fp32", "bf16"), default="bf16")
 parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
 parser.add_argument("--compile", action="store_true", help="always on with --device cuda")
+parser.add_argument("--profile", type=int, default=0, metavar="N")
 options = parser.parse_args()
 threads = options.threads or len(os.sched_getaffinity(0))
 os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # before the library is loaded
@@ -183,6 +186,19 @@ place = f"{torch.get_num_threads()} threads" if not is_cuda else \
 if is_compiled:
     place += ", torch.compile"
     step(), step()  # compiled and tuned now, not in the first round
+if options.profile > 0:
+    from torch.profiler import profile
+    step()  # memory is there now
+    with profile() as taken:
+        for _ in range(options.profile):
+            step()
+    rows = sorted(taken.key_averages(), key=lambda row: -row.self_cpu_time_total)
+    whole = sum(row.self_cpu_time_total for row in rows)
+    for row in rows[:20]:
+        print(f"{100 * row.self_cpu_time_total / whole:5.1f} %  "
+              f"{row.self_cpu_time_total / 1e3 / options.profile:9.2f} ms  "
+              f"{row.count // options.profile:5} times a step  {row.key}")
+    sys.exit(0)
 print(json.dumps({"what": f"PyTorch {torch.__version__}, {place}, "
                           + ("bf16 autocast" if options.compute == "bf16" else "fp32"),
                   "tokens": options.batch * options.context}), flush=True)
