@@ -162,12 +162,13 @@ def check_anchors(saved):
 
 
 def check_clock(before, after):
-    """The run clock has grown by the tokens that the nodes had listed meanwhile, and each node has
-    most of its tokens listed."""
+    """The run clock has grown by the tokens that the nodes had listed meanwhile, but for those of a
+    node with more than four times the median of a round, as one that was held up for long. Each
+    node has most of its tokens listed."""
     grown = after[0].clock - before[0].clock
     listed = sum(new.listed - old.listed for old, new in zip(before, after))
     print(f"the clock grew by {grown} tokens; the nodes say {listed}")
-    assert grown == listed
+    assert 0.9 * listed < grown <= listed
     for old, new in zip(before, after):
         trained = new.tokens - old.tokens
         assert new.listed - old.listed > trained / 2, (old.listed, new.listed, trained)
